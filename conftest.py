@@ -1,7 +1,22 @@
 """What holds for the tests of every part."""
 
+import random
+import sys
+
+import pytest
 from hypothesis import HealthCheck, settings
 
-# A busy machine may be slow at any example: no test fails for its time.
-settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# A busy machine may be slow at any example: no test fails for its time. Each run has the same examples, so that none fails by
+# chance; `pytest --hypothesis-profile=explore` draws others.
+settings.register_profile("any machine", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("explore", settings.get_profile("any machine"), derandomize=False)
 settings.load_profile("any machine")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A test that seeds nothing draws the same numbers whichever tests were run before it in its process."""
+    random.seed(0)
+    if (numpy := sys.modules.get("numpy")) is not None:
+        numpy.random.seed(0)
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.manual_seed(0)

@@ -14,13 +14,12 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from rlinf.core.data import ArraySpec, EnvSpec
+from rlinf.core.data import ArraySpec, Batch, EnvSpec, Trajectory
+from rlinf.core.data.tree import tree_map
 from rlinf.core.errors import ConfigError
 from rlinf.core.metrics import means
 from rlinf.core.random import keyed_seed
 from rlinf.core.registry import ADVANTAGES, LOSSES
-from rlinf.core.trajectory import Batch, Trajectory
-from rlinf.core.tree import tree_map
 from rlinf.core.worker import WorkerContext, injected
 from rlinf.engines.offload import Leaving
 from rlinf.runners.config.rules import apply
@@ -38,7 +37,8 @@ SPEC = EnvSpec(
 ENVS, STEPS, GROUP = 8, 3, 4
 # Tests of other packages in this process register toys.
 ADVANTAGE_NAMES = [name for name in ADVANTAGES.names() if ADVANTAGES.owner(name).startswith("rlinf.")]
-LOSS_NAMES = [name for name in LOSSES.names() if LOSSES.owner(name).startswith("rlinf.")]
+LOSS_NAMES = [name for name in LOSSES.names() if LOSSES.owner(name).startswith("rlinf.") and name != "nft"]
+"""All but the one that asks a flow for more than scores; it has a test of its own."""
 FULL = {"group_size": GROUP, "critic": True, "reference": "initial", "recompute": True}
 BARE = {"group_size": 1, "critic": False, "reference": "none", "recompute": False}
 NEVER = {"remax", "optimal_token_baseline"}
@@ -71,6 +71,7 @@ def configured(advantage: str, loss: str, *, given: dict[str, Any], **algorithm:
                     "num_action_chunks": 2,
                     "add_value_head": given["critic"],
                     "logprob_type": given.get("logprob_type", "token_level"),
+                    **given.get("model", {}),
                 },
                 "optim": {"lr": 1e-2},
                 **given.get("actor", {}),
@@ -195,6 +196,43 @@ def test_every_loss_trains_an_actor(loss: str) -> None:
     rows = actor.worker._scored(actor.worker._trainer, played(cfg, actor.worker._policy))
     idle = uncounted(Batch(trajectory=rows, credit=cfg.algorithm.advantage(rows)).decisions())
     assert means(actor.worker._trainer.step([idle], cfg.algorithm.loss))["skipped"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("model", "remedy"),
+    [
+        ({}, "Choose an actor.model.model_type that is a flow."),
+        ({"model_type": "flow_policy", "logprob_type": "chunk_level"}, "Set actor.model.sampling.likelihood: matching."),
+    ],
+)
+def test_negative_aware_fine_tuning_is_refused_without_a_flow_that_records_its_draws(model: dict[str, Any], remedy: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        configured("grpo", "nft", given={**FULL, "critic": False, "recompute": False, "reference": "none", "model": model})
+    assert str(caught.value) == f"algorithm.loss_type: 'nft' needs a flow whose decisions can be regressed on. {remedy}"
+
+
+def test_a_flow_without_noise_and_without_draws_is_refused() -> None:
+    model = {"model_type": "flow_policy", "logprob_type": "chunk_level", "sampling": {"noise_method": "flow_ode"}}
+    with pytest.raises(ConfigError) as caught:
+        configured("grpo", "ppo_clip", given={**FULL, "critic": False, "model": model})
+    assert str(caught.value) == (
+        "actor.model.sampling.noise_method: decisions have no log-probability, and teach nothing. "
+        "Choose flow_sde or flow_noise, or set actor.model.sampling.likelihood: matching."
+    )
+
+
+@pytest.mark.parametrize("loss", ["nft", "ppo_clip"])
+def test_a_flow_without_a_density_trains(loss: str) -> None:
+    model = {
+        "model_type": "flow_policy",
+        "logprob_type": "chunk_level",
+        "sampling": {"noise_method": "flow_ode", "likelihood": "matching", "matching_draws": 2},
+    }
+    cfg = configured("grpo", loss, given={**FULL, "critic": False, "recompute": False, "reference": "none", "model": model})
+    actor = trained(cfg)
+    assert all(math.isfinite(number) for number in actor.metrics.values())
+    assert actor.metrics["grad_norm"] > 0.0
+    assert actor.metrics["skipped"] == 0.0
 
 
 @pytest.mark.parametrize(("loss", "decoupled"), [("ppo_clip", "decoupled_ppo"), ("actor_critic", "decoupled_actor_critic")])

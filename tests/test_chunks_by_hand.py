@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from rlinf.core.chunks import MaskedActions
 from rlinf.core.data import ArraySpec, Decision, EnvSpec
+from rlinf.core.envs.chunks import MaskedActions
 from rlinf.core.registry import ADVANTAGES, ENVS
 from rlinf.runners.embodied.env_worker import EnvWorker
 from rlinf.runners.embodied.playing.slots import slot_layout

@@ -16,10 +16,9 @@ from typing import Any, ClassVar, cast
 import numpy as np
 import pytest
 
-from rlinf.core.chunks import MaskedActions
-from rlinf.core.data import ArraySpec, Decision, EnvSpec
+from rlinf.core.data import ArraySpec, Decision, EnvSpec, Trajectory
+from rlinf.core.envs.chunks import MaskedActions
 from rlinf.core.registry import ADVANTAGES, ENVS
-from rlinf.core.trajectory import Trajectory
 from rlinf.core.worker import WorkerContext, injected
 from rlinf.runners.embodied.env_worker import EnvWorker
 from rlinf.runners.embodied.playing.arrivals import joined

@@ -4,6 +4,7 @@ import ast
 import re
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import packages_distributions
@@ -19,6 +20,8 @@ ALL_SOURCES = [(part, path) for part in PARTS for path in SOURCES[part]]
 
 MAX_LINES = 400
 MAX_SCRIPT_LINES = 100
+MAX_MODULES = 15
+"""In a folder of a part, beside its `__init__` and its folders."""
 HEAVY = frozenset(
     {"mani_skill", "sapien", "mujoco", "gymnasium_robotics", "vllm", "sglang", "megatron", "libero", "isaacgym", "lerobot"}
 )
@@ -103,6 +106,13 @@ def test_heavy_libraries_hide_in_underscore_files(part: str) -> None:
 @pytest.mark.parametrize("path", python_files(), ids=lambda p: str(p.relative_to(ROOT)))
 def test_a_file_fits_in_the_head(path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) <= MAX_LINES
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_folder_fits_in_the_head(part: str) -> None:
+    counts = Counter(path.parent for path in SOURCES[part] if path.name != "__init__.py")
+    found = {str(folder.relative_to(PACKAGES)): count for folder, count in counts.items() if count > MAX_MODULES}
+    assert found == {}, "merge modules of which only one other knows, or put those of one idea into a folder"
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "apps").glob("*/*.py")), ids=lambda p: str(p.relative_to(ROOT)))

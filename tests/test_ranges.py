@@ -16,7 +16,7 @@ import pytest
 
 from rlinf.core.config import read
 from rlinf.core.errors import ConfigError
-from rlinf.core.generation import SamplingConfig
+from rlinf.core.language.generation import SamplingConfig
 from rlinf.core.registry import ADVANTAGES, GATES, GENERATORS, LOSSES, MODELS, OBJECTIVES, REWARDS, TASKS, TRAINERS, WEIGHT_SYNCS
 from rlinf.runners.config import schema
 from rlinf.runners.embodied import schema as embodied
@@ -63,6 +63,7 @@ NEEDED: Mapping[str, Mapping[str, Any]] = {
     "OverlongConfig": {"max_length": 8, "cache": 4},
     "SamplingConfig": {"max_new_tokens": 4},
     "DAggerConfig": {"episodes": 4},
+    "RealTimeChunking": {"delay": 0, "execution_horizon": 2},
     "CorrectionConfig": {"geometric_low": 0.5, "geometric_high": 2.0},
 }
 """What has no default, or none that goes with the others."""

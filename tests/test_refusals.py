@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rlinf.core.data import ArraySpec, EnvSpec
-from rlinf.core.errors import ConfigError
+from rlinf.core.errors import ConfigError, each_fault
 from rlinf.runners import check_evaluation, check_run, read_embodied
 from rlinf.runners.agent import read_agent
 from rlinf.runners.config.checks import check_ranks
@@ -51,10 +51,30 @@ REFUSED: Sequence[tuple[str, str, str]] = [
     ("embodied", "env.eval.final_episodes=-16", r"^env\.eval\.final_episodes: expected .*found -16"),
     ("embodied", "runner.val_check_interval=-1", r"^runner\.val_check_interval: "),
     ("embodied", "runner.save_interval=-1", r"^runner\.save_interval: "),
+    ("embodied", "env.eval.real_time_chunking={delay: 1}", r"^env\.eval\.real_time_chunking\.execution_horizon: missing"),
+    ("embodied", "env.eval.seeds=[]", r"^env\.eval\.seeds: there is none\. Name at least one"),
+    ("embodied", "env.eval.seeds=[1,1]", r"^env\.eval\.seeds: 1 is there more than once"),
+    ("embodied", "env.eval.seeds=[1,-2]", r"^env\.eval\.seeds: expected numbers from 0, found -2"),
+    ("embodied", "env.eval.init_ids=[0,3,3]", r"^env\.eval\.init_ids: 3 is there more than once"),
+    ("embodied", "env.eval.tasks=[]", r"^env\.eval\.tasks: there is none"),
+    ("embodied", "env.eval.tasks=[red,red]", r"^env\.eval\.tasks: red is there more than once"),
+    ("embodied", "runner.seed=-1", r"^runner\.seed: expected at least 0, found -1"),
+    ("embodied", "reference.source=path", r"^reference\.ckpt_path: missing, and source: path takes the weights from there"),
+    ("embodied", "reference.ckpt_path=x", r"^reference\.ckpt_path: is not read with source: none\. Set source: path"),
     ("reasoning", "runner.val_check_interval=-1", r"^runner\.val_check_interval: "),
     ("sft", "runner.val_check_interval=-1", r"^runner\.val_check_interval: "),
     ("embodied", "actor.optim.lr=1e30", r"^actor\.optim\.lr: expected a value in \(0, 1\], found 1e\+30"),
     ("embodied", "actor.optim.value_lr=1e30", r"^actor\.optim\.value_lr: "),
+    (
+        "embodied",
+        "actor={model: {add_value_head: false}, optim: {value_lr: 1e-3, critic_warmup_steps: 2}}",
+        r"^actor\.optim\.value_lr: 0\.001 for the critic, and 'mlp_policy' has none\. Set actor\.model\.add_value_head: true",
+    ),
+    (
+        "embodied",
+        "actor={model: {add_value_head: false}, optim: {critic_warmup_steps: 2}}",
+        r"^actor\.optim\.critic_warmup_steps: 2 for the critic",
+    ),
     ("embodied", "actor.optim.adam_eps=-1", r"^actor\.optim\.adam_eps: "),
     ("embodied", "actor.optim.weight_decay=1e30", r"^actor\.optim\.weight_decay: "),
     ("embodied", "runner.timeout_s=nan", r"^runner\.timeout_s: expected a finite number, found nan"),
@@ -186,6 +206,21 @@ def test_an_evaluation_with_other_actions_is_refused_before_anything_is_built() 
     message = r"^env\.eval\.env_type: 'tabletop' takes actions \[4\], and env\.train\.env_type 'tabletop' \[2\]"
     with pytest.raises(ConfigError, match=message):
         embodied("env.eval.init_params={task: pick_place, obs_mode: rgb}", recipe="tabletop_cnn_ppo")
+
+
+def test_actions_with_more_numbers_than_a_network_makes_are_refused_before_anything_is_built() -> None:
+    message = r"^actor\.model\.max_action_dim: 'pi0' makes actions of at most 1 numbers, and .* 'tabletop' takes 2\. Set it to 2 or"
+    with pytest.raises(ConfigError, match=message):
+        embodied("actor.model.max_action_dim=1", recipe="tabletop_pi0_ppo")
+    embodied("actor.model.max_action_dim=2", recipe="tabletop_pi0_ppo")
+
+
+def test_what_training_and_evaluations_both_lack_is_told_once() -> None:
+    nowhere = ("env.train.env_type=libero", "env.train.init_params.assets=/nowhere", "env.train.wrappers=[]")
+    with pytest.raises(ConfigError) as caught:
+        check_run(embodied(*nowhere, recipe="tabletop_openvla_oft_ppo"))
+    assert caught.value.place.startswith("env.train.init_params")
+    assert len(each_fault(caught.value)) == 1
 
 
 @pytest.mark.parametrize(("section", "other"), [("train", "eval"), ("eval", "train")])

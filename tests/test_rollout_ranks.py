@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rlinf.core.data import Trajectory
+from rlinf.core.data.tree import tree_leaves
 from rlinf.core.errors import ConfigError
-from rlinf.core.trajectory import Trajectory
-from rlinf.core.tree import tree_leaves
 from rlinf.runners.embodied.env_worker import EnvWorker
 from rlinf.runners.embodied.evaluation import EmbodiedEvaluator, episode_protocol
 from rlinf.runners.embodied.playing.slots import slot_layout
@@ -77,7 +77,7 @@ def rollouts(
             # Of each env worker, its rollout epochs in order.
             ordered = [part for rank in range(envs) for sender, part, _ in received if sender == rank]
             found.append(Trajectory.concat(ordered))
-        evaluator = EmbodiedEvaluator(rollout_group, env, requests=requests, answers=answers, timeout_s=60.0)
+        evaluator = EmbodiedEvaluator(rollout_group, env, requests=requests, answers=answers, cfg=cfg)
         report = evaluator.run(episode_protocol(cfg, final=False))
         return found, [result.episode_return for result in sorted(report.results, key=lambda result: result.episode.number)]
     finally:

@@ -9,10 +9,9 @@ import pytest
 import torch
 
 from rlinf.core.agents import Branch, Episode, Turn
-from rlinf.core.data import Completion
+from rlinf.core.data import Batch, Completion
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import LOSSES, MODELS
-from rlinf.core.trajectory import Batch
 from rlinf.engines import FSDPTrainerConfig
 from rlinf.runners.agent import episode_rows
 

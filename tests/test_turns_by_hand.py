@@ -9,11 +9,10 @@ import pytest
 import torch
 
 from rlinf.core.agents import Branch, Episode, Turn
-from rlinf.core.data import Completion
-from rlinf.core.problems import Problem, WorkedTurn
+from rlinf.core.data import Completion, Trajectory
+from rlinf.core.language.problems import Problem, WorkedTurn
+from rlinf.core.language.tool_calls import ToolCall, ToolResult
 from rlinf.core.registry import ADVANTAGES
-from rlinf.core.tool_calls import ToolCall, ToolResult
-from rlinf.core.trajectory import Trajectory
 from rlinf.models.language import TokensConfig, _tokenizers
 from rlinf.runners.agent import episode_rows
 from rlinf.runners.config.sections import read_section

@@ -4,7 +4,8 @@
     uv run tools/mutants.py packages/algorithms/src/rlinf/algorithms --tests packages/algorithms/tests --sample 40 --seed 1
 
 Without `--tests`, each mutant meets the tests of its own package. A fixed set over many files, each with the tests that should
-notice, stands in `mutants.toml`; what became of each of its mutants stands in `benchmarks/results/mutants.json`:
+notice, stands in `mutants.toml`: some of its mutants are drawn, others are faults written by hand. What became of each stands in
+`benchmarks/results/mutants.json`:
 
     uv run tools/mutants.py --set                   # those that were not noticed yet, nor are said to be equivalent
     uv run tools/mutants.py --set --again           # all of them, as after a change of the tests
@@ -272,8 +273,21 @@ def _warm_up(file: Path, tests: Sequence[str]) -> None:
                 importlib.import_module(name)
 
 
+def by_hand(file: Path, was: str, now: str) -> Mutant:
+    """The mutant that replaces a text, which must stand once in a file and on one line.
+
+    Raises:
+        SystemExit: it does not.
+    """
+    before, *behind = file.read_text(encoding="utf-8").split(was)
+    if len(behind) != 1 or "\n" in was:
+        sys.exit(f"{file.relative_to(ROOT)}: expected '{was}' once on a line, found it {len(behind)} times. Mend {SET.name}.")
+    start = len(before.rpartition("\n")[2].encode())
+    return Mutant(file, before.count("\n") + 1, start, start + len(was.encode()), now)
+
+
 class FixedSet:
-    """The mutants of `mutants.toml`, drawn once, and what became of each."""
+    """The mutants of `mutants.toml`, drawn once or written by hand, and what became of each."""
 
     def __init__(self) -> None:
         plan: dict[str, Any] = tomllib.loads(SET.read_text(encoding="utf-8"))
@@ -283,13 +297,20 @@ class FixedSet:
         self.listed: list[dict[str, Any]] = []
         for part in plan["of"]:
             file = str(part["file"])
-            found = dict(_numbered(ROOT / file))
+            before_of = {(entry["was"], entry["now"], entry["nth"]): entry for entry in before if entry["file"] == file}
+            found, written = dict(_numbered(ROOT / file)), dict[tuple[str, str, int], dict[str, str]]()
+            for fault in part.get("by_hand", ()):
+                mutant = by_hand(ROOT / file, fault["was"], fault["now"])
+                found[key := (*mutant.lines(), 0)] = mutant
+                written[key] = {"fault": fault["fault"]}
             self._mutants |= {(file, *key): mutant for key, mutant in found.items()}
-            kept = [entry for entry in before if entry["file"] == file and (entry["was"], entry["now"], entry["nth"]) in found]
-            others = sorted(found.keys() - {(entry["was"], entry["now"], entry["nth"]) for entry in kept})
-            drawn = random.Random(f"{plan['seed']} {file}").sample(others, max(0, part["mutants"] - len(kept)))
-            self.listed += kept[: part["mutants"]]
-            self.listed += [{"file": file, "was": was, "now": now, "nth": nth, "outcome": None} for was, now, nth in drawn]
+            number = part.get("mutants", 0)
+            kept = [key for key in before_of if key in found and key not in written][:number]
+            others = sorted(found.keys() - before_of.keys() - written.keys())
+            drawn = random.Random(f"{plan['seed']} {file}").sample(others, number - len(kept))
+            for was, now, nth in [*kept, *drawn, *written]:
+                new = {"file": file, "was": was, "now": now, "nth": nth, "outcome": None}
+                self.listed.append({**before_of.get((was, now, nth), new), **written.get((was, now, nth), {})})
 
     def run(self, *, again: bool, only: str) -> None:
         """Tries mutants, and writes down after each what became of it."""

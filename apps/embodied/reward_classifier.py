@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from rlinf.core.data.offline import OfflineEpisode
 from rlinf.core.errors import ConfigError
-from rlinf.core.offline import OfflineEpisode
 from rlinf.core.random import keyed_generator
 from rlinf.core.registry import DATASETS
 from rlinf.models.reward_models import SuccessClassifier, SuccessClassifierConfig

@@ -6,18 +6,15 @@ the result. Its workers and where each of them goes: `rlinf.runners.embodied_sft
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from rlinf.runners import run_app, train_app
 
-CONFIG_DIR = Path(__file__).parent / "config_sft"
-
-
-def main(argv: Sequence[str]) -> int:
-    """Runs a recipe of this folder; its `runner.task_type`, or else its sections, says what kind of run it is."""
-    return train_app(argv, config_dir=CONFIG_DIR, default="tabletop_openvla_oft_sft", description=__doc__ or "")
-
+main = partial(
+    train_app, config_dir=Path(__file__).parent / "config_sft", default="tabletop_openvla_oft_sft", description=__doc__ or ""
+)
+"""Runs a recipe of this folder; its `runner.task_type`, or else its sections, says what kind of run it is."""
 
 if __name__ == "__main__":
     run_app(main)

@@ -91,7 +91,9 @@ class App:
 
     def metrics(self, experiment: str) -> list[dict[str, Any]]:
         path = self.logs / experiment / "metrics.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        if not path.exists():
+            return []
+        return [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
     def _run(self, command: list[str], timeout: float) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -104,6 +106,14 @@ class App:
             check=False,
             stdin=subprocess.DEVNULL,
         )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """Small networks are an order of magnitude slower when threads compete for the cores of a busy machine."""
+    import torch
+
+    torch.set_num_threads(1)
 
 
 @pytest.fixture
@@ -123,19 +133,30 @@ def shared_ray() -> Iterator[None]:
 
 @contextlib.contextmanager
 def once(condition: Callable[[], bool], action: Callable[[], None]) -> Generator[None]:
-    """Does something to the run inside as soon as a condition holds, in another thread; not if the run ends before."""
+    """Does something to the run inside as soon as a condition holds, in another thread; not if the run ends before.
+
+    An error of either interrupts the run, which would go on for ever, and is raised.
+    """
     over = threading.Event()
 
     def watch() -> None:
-        while not condition():
-            if over.wait(0.1):
-                return
-        action()
+        try:
+            while not condition():
+                if over.wait(0.1):
+                    return
+            action()
+        except BaseException:
+            if not over.is_set():
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            raise
 
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(watch)
         try:
             yield
+        except KeyboardInterrupt:
+            if not future.done():
+                raise
         finally:
             over.set()
         future.result()

@@ -13,6 +13,13 @@ from rlinf.core.data import EnvSpec, LossOutput
 from rlinf.envs.gymnasium import Gymnasium
 
 
+def locate(file: str) -> None:
+    """Writes the process id of this process so that a reader finds all of it or no file: a loss does so many times."""
+    unfinished = Path(f"{file}.{os.getpid()}")
+    unfinished.write_text(str(os.getpid()))
+    unfinished.replace(file)
+
+
 @dataclass(frozen=True)
 class Faulty:
     """Pendulum that writes its process id to `pid_file` and raises at step `raise_at`."""
@@ -25,7 +32,7 @@ class Faulty:
 
     def make(self, num_envs: int, **options: Any) -> Any:
         if self.pid_file is not None:
-            Path(self.pid_file).write_text(str(os.getpid()))
+            locate(self.pid_file)
         env: Any = Gymnasium(env_id="Pendulum-v1").make(num_envs, **options)
         if self.raise_at is not None:
             original, steps = env.step, iter(range(self.raise_at))
@@ -58,5 +65,5 @@ class Located:
     pid_file: str
 
     def __call__(self, batch: Any, evaluation: Any) -> LossOutput[Any]:
-        Path(self.pid_file).write_text(str(os.getpid()))
+        locate(self.pid_file)
         return LossOutput(total=(evaluation.logprob * 0).sum(), weight=torch.tensor(float(len(batch))))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import io
 import json
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -71,16 +71,12 @@ class ReasoningApp:
         return (f"runner.logger.log_path={self.logs}",)
 
     def _main(self, script: str, *arguments: str) -> str:
-        spec = importlib.util.spec_from_file_location(f"{self.app}_{script[:-3]}", ROOT / "apps" / self.app / script)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        main = runpy.run_path(str(ROOT / "apps" / self.app / script))["main"]
         said = io.StringIO()
         handler = signal.getsignal(signal.SIGINT)
         try:
             with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
-                assert module.main(list(arguments)) == 0
+                assert main(list(arguments)) == 0
         finally:
             signal.signal(signal.SIGINT, handler)
         return said.getvalue()

@@ -10,8 +10,8 @@ import numpy as np
 
 from rlinf.core.agents import Episode, SessionConfig, ToolBox
 from rlinf.core.data import Completion
-from rlinf.core.generation import SamplingConfig
-from rlinf.core.problems import Message, Problem
+from rlinf.core.language.generation import SamplingConfig
+from rlinf.core.language.problems import Message, Problem
 from rlinf.core.registry import TOOLS
 from rlinf.engines.endpoint import OpenAIEndpointConfig
 from rlinf.models.language.tool_calls import HermesFormat

@@ -18,6 +18,8 @@ from rlinf.runners.embodied_sft.rules import check_data
 from rlinf.runners.embodied_sft.task_type import embodied_sft
 from rlinf.scheduler import Cluster
 
+CLUSTER = {"backend": "local", "virtual_accelerators": {"count": 1}, "component_placement": {"actor,rollout,env": "0"}}
+
 
 def demonstrate(folder: Path, task: Any, episodes: int, *, noise: float = 0.0, num_envs: int = 4, **params: Any) -> None:
     """Records episodes of the tabletop's expert, as a LeRobot dataset of images."""

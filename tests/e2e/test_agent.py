@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from reasoning_app import HERE, ReasoningApp
 
 from rlinf.core.errors import RLinfError
@@ -19,7 +18,6 @@ TOY = ("--config-dir", str(HERE / "config"), "--config-name", "toy_agent")
 
 @pytest.fixture
 def app(tmp_path: Path) -> ReasoningApp:
-    torch.set_num_threads(1)
     return ReasoningApp(tmp_path, app="agent", recipe=TOY)
 
 

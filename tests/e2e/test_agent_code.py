@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 from reasoning_app import ReasoningApp
 
 from rlinf.envs.sandbox import ProcessSandbox
@@ -14,7 +13,6 @@ pytestmark = pytest.mark.skipif(bool(ProcessSandbox().refusal()), reason="this m
 
 
 def recipe(logs: Path) -> ReasoningApp:
-    torch.set_num_threads(1)
     return ReasoningApp(logs, app="agent", recipe=("--config-name", "code_grpo"))
 
 

@@ -89,10 +89,15 @@ def responses(app: ReasoningApp) -> dict[str, Any]:
 
 def kill_a_caller(processes: Any, pids: Path) -> None:
     """Kills the process that calls a tool next, in the middle of the call."""
-    for mark in pids.iterdir():
-        mark.unlink()
-    processes.wait_until(lambda: any(pids.iterdir()), 60, "a call of a tool")
-    os.kill(int(next(pids.iterdir()).name), signal.SIGKILL)
+    hold = Path(f"{pids}.hold")
+    hold.touch()
+    try:
+        for mark in pids.iterdir():
+            mark.unlink()
+        processes.wait_until(lambda: any(pids.iterdir()), 60, "a call of a tool")
+        os.kill(int(next(pids.iterdir()).name), signal.SIGKILL)
+    finally:
+        hold.unlink()
 
 
 def expect_the_same(app: ReasoningApp, undisturbed: ReasoningApp) -> None:

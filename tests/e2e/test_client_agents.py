@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 from reasoning_app import HERE, ReasoningApp
 from scripted_client import Scripted, marked, played
 
@@ -87,7 +86,6 @@ def test_an_agent_of_smolagents_as_it_is() -> None:
 
 def test_a_run_trains_such_an_agent(tmp_path: Path) -> None:
     """The first update passes the gate: the trainer says of every recorded token what the endpoint recorded."""
-    torch.set_num_threads(1)
     app = ReasoningApp(tmp_path, app="agent", recipe=TOY)
     client = ("agent.workflow_type=client", "agent.agent=toy_clients:asks_twice", "agent.endpoint={}")
     app.train(*client, "runner.max_steps=1", "runner.val_check_interval=0")

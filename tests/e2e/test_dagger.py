@@ -10,21 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sft_run import demonstrate, learn, metrics, refused, weights
+from sft_run import CLUSTER, demonstrate, learn, metrics, refused, weights
 
+from rlinf.core.data.offline import OfflineEpisode
 from rlinf.core.errors import ConfigError
-from rlinf.core.offline import OfflineEpisode
 from rlinf.envs.offline import LeRobot
 from rlinf.runners.embodied_sft.dagger import DatasetAggregation
 
 pytest.importorskip("pyarrow", reason="the extra rlinf-envs[recording] is not installed")
-CLUSTER = {"backend": "local", "virtual_accelerators": {"count": 1}, "component_placement": {"actor,rollout,env": "0"}}
 GIVEN = 4
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="module")

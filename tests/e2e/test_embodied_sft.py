@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from sft_run import demonstrate, learn, metrics, refused, weights
+from sft_run import CLUSTER, demonstrate, learn, metrics, refused, weights
 
 from rlinf.envs.recording import lerobot_writer, record_expert
 from rlinf.envs.tabletop import Tabletop
@@ -18,7 +18,6 @@ from rlinf.runners.embodied.task_type import embodied
 from rlinf.scheduler import Cluster
 
 pytest.importorskip("pyarrow", reason="the extra rlinf-envs[recording] is not installed")
-CLUSTER = {"backend": "local", "virtual_accelerators": {"count": 1}, "component_placement": {"actor,rollout,env": "0"}}
 SLOTS = {"task": "slots", "obs_mode": "rgb", "image_size": 16, "goals": ["red"]}
 OFT = {
     "model_type": "openvla_oft",
@@ -29,11 +28,6 @@ OFT = {
     "add_value_head": False,
 }
 FLOW = {"model_type": "flow_policy", "hidden_sizes": [32], "num_action_chunks": 2}
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="module")

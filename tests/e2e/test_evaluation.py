@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
 import torch
 from safetensors.torch import load_file
 
@@ -55,6 +56,44 @@ def by_hand(protocol: EpisodeProtocol, file: Path) -> EvalReport[Any]:
     return evaluate(env, decide, protocol)
 
 
+def test_a_policy_decides_while_its_last_chunk_is_executed(app: Any) -> None:
+    """The protocol says so, has a hash of its own, and is repeated from its file."""
+    timing = "env.eval.real_time_chunking={delay: 1, execution_horizon: 2}"
+    short = (LOCAL, f"runner.logger.log_path={app.logs}", "env.eval.video_cfg.save_video=false")
+    few = ("env.eval.total_num_envs=3", "env.eval.episodes=4", "env.train.init_params.reward_mode=progress")
+    recipe = ("--config-name", "tabletop_flow_ppo")
+    reports: list[EvalReport[Any]] = []
+    for keys in ((), (timing,), (timing, "env.eval.real_time_chunking.guidance=false")):
+        code, said = app.evaluate_here(*recipe, *short, *few, *keys)
+        assert code == 0, said
+        reports.append(EvalReport.load(Path(said.split()[-1])))
+    assert len({report.protocol.hash for report in reports}) == 3
+    assert len({tuple(result.episode_return for result in report.results) for report in reports}) == 3
+    path = next(path for path in app.logs.rglob("summary.json") if path.parent.name == reports[1].protocol.hash)
+    published = json.loads(path.read_text())
+    assert published["protocol"]["real_time_chunking"] == {"delay": 1, "execution_horizon": 2, "guidance": True}
+    (app.logs / "published.json").write_text(json.dumps(published))
+    code, said = app.evaluate_here(*recipe, *short, few[0], "--protocol", str(app.logs / "published.json"))
+    assert code == 0, said
+    assert EvalReport.load(Path(said.split()[-1])) == reports[1]
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("shared_ray")
+def test_a_chunk_is_executed_on_ray_while_another_process_decides(app: Any) -> None:
+    """Chunks in execution travel with the observations of two env workers; the numbers are those of one process."""
+    timing = "env.eval.real_time_chunking={delay: 1, execution_horizon: 2}"
+    few = ("env.eval.total_num_envs=4", "env.eval.episodes=6", "env.train.init_params.reward_mode=progress")
+    short = (f"runner.logger.log_path={app.logs}", "env.eval.video_cfg.save_video=false", timing, *few)
+    reports: list[EvalReport[Any]] = []
+    for backend in ("local", "ray"):
+        code, said = app.evaluate_here("--config-name", "tabletop_flow_ppo", f"cluster.backend={backend}", *short)
+        assert code == 0, said
+        reports.append(EvalReport.load(Path(said.split()[-1])))
+    assert reports[0] == reports[1]
+    assert len(reports[1].results) == 6
+
+
 def test_a_recipe_is_evaluated_without_weights_and_with_those_of_a_run(app: Any, tiny: list[str]) -> None:
     logs, one = f"runner.logger.log_path={app.logs}", "runner.max_steps=1"
     code, said = app.train_here(*tiny, LOCAL, one)
@@ -69,5 +108,5 @@ def test_a_recipe_is_evaluated_without_weights_and_with_those_of_a_run(app: Any,
         assert (report == trained) == bool(weights), "the model's own weights are others"
         assert summary["policy"] == (str(app.logs / "tiny") if weights else "actor.model as it is, without runner.ckpt_path")
     code, said = app.evaluate_here(*tiny, LOCAL, logs, "runner.ckpt_path=/nowhere/weights")
-    assert code == 1
+    assert code == 2
     assert "runner.ckpt_path: no weights at '/nowhere/weights'" in said

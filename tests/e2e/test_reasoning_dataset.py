@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 from reasoning_app import EXPERIMENT, ReasoningApp
 
 from rlinf.core.errors import ConfigError
@@ -16,7 +15,6 @@ pytest.importorskip("math_verify")
 
 @pytest.fixture
 def app(tmp_path: Path) -> ReasoningApp:
-    torch.set_num_threads(1)
     return ReasoningApp(tmp_path)
 
 

@@ -50,7 +50,7 @@ class Held:
     def end(self, timeout: float) -> str:
         _, errors = self.run.communicate(timeout=timeout)
         self.took = time.monotonic() - self.killed
-        self.processes.wait_until(lambda: not self.processes.alive(self.below), 15, "no orphans")
+        self.processes.wait_until(lambda: not self.processes.alive(self.below), 60, "no orphans")
         return errors
 
 
@@ -125,9 +125,9 @@ def test_whoever_is_not_replaced_ends_the_run_with_the_cause(held: Held, place: 
     asked = ["reference.source=initial", "algorithm.kl_beta=0.1"] if place == "refer" else []
     held.start(f"cluster.component_placement={workers}", reward if place == "score" else lm(held, place), *asked)
     held.kill(held.pid(place))
-    errors = held.end(60)
+    errors = held.end(200)
     assert held.run.returncode == 1, errors
-    assert held.took < 15, f"{held.took:.1f} s"
+    assert held.took < 25, f"{held.took:.1f} s: a few on an idle machine, and before Ray's own 30"
     assert re.search(rf"^WorkerError: {who} failed in {doing}\(\): .*killed by SIGKILL", errors, re.M), errors
     assert len(re.findall(r"^WorkerError", errors, re.M)) == 1, "one first cause"
 
@@ -141,5 +141,5 @@ def test_a_death_among_weights_that_nobody_outlives_ends_the_run_with_the_cause(
     held.kill(held.pid("sync"))
     errors = held.end(200)
     assert held.run.returncode == 1, errors
-    assert held.took < (15 if not restarts else 100), f"{held.took:.1f} s"
+    assert held.took < (25 if not restarts else 100), f"{held.took:.1f} s"
     assert re.search(r"^WorkerError: rollout\[1\] failed in sync_model_from_actor\(\): .*killed by SIGKILL", errors, re.M), errors

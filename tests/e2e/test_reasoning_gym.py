@@ -5,14 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 from reasoning_app import ReasoningApp
 
 pytest.importorskip("reasoning_gym")
 
 
 def test_problems_of_the_library_are_answered_and_scored_by_it(tmp_path: Path) -> None:
-    torch.set_num_threads(1)
     app = ReasoningApp(tmp_path, recipe=("--config-name", "reasoning_gym_grpo"))
     app.train(
         *("sft=null", "runner.max_steps=1", "runner.val_check_interval=0", "reward.strict=false", "data.train=20"),

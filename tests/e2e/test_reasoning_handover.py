@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from reasoning_app import HERE, ReasoningApp
 
-from rlinf.core.generation import SamplingConfig
+from rlinf.core.language.generation import SamplingConfig
 from rlinf.runners.config.composition import compose_recipe
 from rlinf.runners.reasoning.generation.prompt_groups import JobSpec, PromptGroup
 from rlinf.runners.reasoning.rollout_worker import ReasoningRolloutWorker
@@ -40,7 +39,6 @@ def _worker() -> ReasoningRolloutWorker:
 
 def test_the_tokens_of_a_real_generator_do_not_depend_on_where_they_are_written() -> None:
     """A sequence that has moved is read again, and goes on with the same random numbers."""
-    torch.set_num_threads(1)
     groups = tuple(PromptGroup(group=g, problem=g) for g in range(6))
     sampling = SamplingConfig(max_new_tokens=24)
     job = JobSpec(key="k", split="train", prompt_groups=groups, needed=6, samples=4, sampling=sampling, shown=0)
@@ -79,7 +77,6 @@ def told(app: ReasoningApp) -> list[str]:
 @pytest.mark.ray
 @pytest.mark.slow
 def test_a_run_whose_groups_move_is_the_one_whose_groups_stay(tmp_path: Path) -> None:
-    torch.set_num_threads(1)
     stays, moves = ReasoningApp(tmp_path / "stays"), ReasoningApp(tmp_path / "moves")
     # One request at a time on each worker, of which the first has a group more.
     short = ("runner.val_check_interval=0", "data.val_problems=4", "data.rollout_batch_size=9", "rollout.max_running_requests=1")

@@ -33,7 +33,6 @@ SMALL = (
 
 @pytest.fixture
 def app(tmp_path: Path) -> ReasoningApp:
-    torch.set_num_threads(1)
     return ReasoningApp(tmp_path)
 
 
@@ -95,7 +94,6 @@ def test_models_that_read_no_pictures_are_refused_before_anything_is_learned(app
 @pytest.mark.timeout(900)
 def test_two_actor_ranks_on_ray_learn_what_one_learns(tmp_path: Path) -> None:
     """The same responses, and losses up to rounding; in one optimizer step an iteration, as ranks order samples apart."""
-    torch.set_num_threads(1)
     shape = ("runner.max_steps=3", "actor.global_batch_size=16", "actor.micro_batch_size=3")
     two = ("cluster.backend=ray", "cluster.component_placement={actor: 0-1, rollout: 0-1, reward: '0'}")
     rows, told, warm = [], [], []

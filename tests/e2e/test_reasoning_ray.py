@@ -82,9 +82,9 @@ def test_without_restarts_a_killed_rollout_engine_ends_the_run_with_the_cause(
     finally:
         run.kill()
     assert run.returncode == 1, errors
-    assert took < 15, f"{took:.1f} s"
+    assert took < 25, f"{took:.1f} s: a few on an idle machine, and before Ray's own 30"
     assert re.search(r"WorkerError: rollout\[0\] failed (in \w+\(\)|between calls): .*(died|killed)", errors), errors
-    processes.wait_until(lambda: not processes.alive(below), 10, "no orphans")
+    processes.wait_until(lambda: not processes.alive(below), 60, "no orphans")
 
 
 @pytest.mark.ray

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
+import runpy
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
 
 import pytest
 from reasoning_app import ROOT, ReasoningApp
@@ -15,19 +15,15 @@ SHORT = ("reward={overlong: {max_length: 6, cache: 5, weight: 2}}", "cluster.com
 
 
 @pytest.fixture(scope="module")
-def openai_server() -> ModuleType:
+def openai_server() -> SimpleNamespace:
     """The server of the engines' own tests."""
-    path = ROOT / "packages/engines/tests/generation/openai_server.py"
-    spec = importlib.util.spec_from_file_location("openai_server", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return SimpleNamespace(**runpy.run_path(str(ROOT / "packages/engines/tests/generation/openai_server.py")))
 
 
 @pytest.mark.slow
-def test_a_run_whose_responses_a_server_writes(tmp_path: Path, openai_server: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_whose_responses_a_server_writes(
+    tmp_path: Path, openai_server: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     here, there = ReasoningApp(tmp_path / "here"), ReasoningApp(tmp_path / "there")
     here.train(*SHORT)
     monkeypatch.setenv("LOOPBACK_KEY", openai_server.KEY)

@@ -8,17 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from rlinf.runners import read_checkpoint
 
 LOCAL = "cluster.backend=local"
 FAILS = ("env.eval.env_type=faulty:Faulty", "env.eval.init_params={raise_at: 3}")
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 @pytest.mark.parametrize(("interval", "saved"), [(0, 2), (1, 1)])

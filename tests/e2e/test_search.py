@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import yaml
+from knowledge_run import SIZES, quick
 from reasoning_app import ReasoningApp
 
 from rlinf.core.config.reading import read
@@ -17,29 +17,9 @@ from rlinf.envs.knowledge import Knowledge, MultiHop, generated
 
 pytest.importorskip("bm25s", reason="needs rlinf-envs[search]")
 
-SIZES = {"people": 300, "companies": 40, "cities": 30, "countries": 20}
-SMALL = tuple(f"data.knowledge.{name}={size}" for name, size in SIZES.items())
-QUICK = (
-    "data.worked_share=1.0",
-    "data.train=400",
-    "data.validation=64",
-    "data.rollout_batch_size=8",
-    "data.val_problems=8",
-    "data.final_problems=8",
-    "actor.global_batch_size=64",
-    "runner.max_steps=1",
-    "runner.val_check_interval=0",
-    "runner.transcripts=8",
-    "sft.runner={max_steps: 1, steps_per_iteration: 50}",
-    "sft.before.runner={max_steps: 2, until_loss: null}",
-    "sft.before.before.runner={max_steps: 2, until_loss: null}",
-    "sft.actor.global_batch_size=16",
-)
-
 
 @pytest.fixture
 def app(tmp_path: Path) -> ReasoningApp:
-    torch.set_num_threads(1)
     return ReasoningApp(tmp_path, app="agent", recipe=("--config-name", "search_grpo"))
 
 
@@ -65,7 +45,7 @@ def test_where_a_fact_stands_does_not_tell_what_it_is() -> None:
 
 
 def test_what_a_model_reads_is_what_the_knowledge_base_says(app: ReasoningApp) -> None:
-    app.train(*SMALL, *QUICK)
+    app.train(*quick(8, 64))
     row = app.rows()[1]
     assert row["rollout/tool_calls"] > 0
     assert row["rollout/tool_timeouts"] == row["rollout/failed"] == 0

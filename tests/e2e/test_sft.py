@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,6 @@ from rlinf.runners.sft import SFTActor, SFTRunner, read_sft, warm_start
 from rlinf.scheduler import Cluster
 
 TOKENS = {"kind": "characters", "alphabet": "0123456789+-=#"}
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 def recipe(logs: Path, **runner: Any) -> dict[str, Any]:
@@ -99,101 +95,82 @@ def test_adapters_are_trained_alone_and_merged_into_the_export(tmp_path: Path) -
     assert any(not torch.equal(tensor, base[name]) for name, tensor in exported.items())
 
 
-def test_a_warm_start_is_made_once_and_again_when_something_changes(tmp_path: Path) -> None:
-    sft = recipe(tmp_path, max_steps=1)
-    source: dict[str, Any] = {
-        "runner": {"seed": 5, "logger": sft["runner"]["logger"]},
-        "cluster": sft["cluster"],
-        "data": {**sft["data"], "rollout_batch_size": 4},
-        "actor": {"model": {**sft["actor"]["model"], "temperature": 0.7}, "global_batch_size": 99},
-        "sft": {
-            "runner": {"max_steps": 1, "steps_per_iteration": 2},
-            "data": {"max_length": 48},
-            "actor": {"global_batch_size": 16},
-        },
-    }
+@pytest.fixture
+def launches() -> Iterator[tuple[Callable[[Any], Any], list[Any]]]:
+    """Launches the stages of warm starts on one cluster; and the configurations of those that were launched."""
     launched: list[Any] = []
-    with Cluster(cluster_cfg=sft["cluster"]) as cluster:
-
-        def launch(cfg: Any) -> Any:
-            launched.append(cfg)
-            return SFTActor.create_group(cfg).launch(cluster, name=f"sft{len(launched)}")
-
-        first, second = (warm_start(source, launch) for _ in range(2))
-        assert first == second
-        assert len(launched) == 1
-        assert (launched[0].runner.seed, launched[0].actor.model.config.temperature) == (5, 1.0)
-        other = warm_start({**source, "runner": {**source["runner"], "seed": 6}}, launch)
-        assert other != first
-        assert len(launched) == 2
-        task = {**source["data"], "operations": ["+", "-"]}
-        assert warm_start({**source, "data": task}, launch) == first, "what is said is what was meant"
-        (first / "actor/model.safetensors").write_bytes(b"damaged")
-        assert warm_start(source, launch) == first
-        assert len(launched) == 3
-
-
-def test_a_stage_of_a_warm_start_goes_on_from_the_one_before_it(tmp_path: Path) -> None:
-    sft = recipe(tmp_path, max_steps=1)
-    source: dict[str, Any] = {
-        "runner": {"seed": 5, "logger": sft["runner"]["logger"]},
-        "data": sft["data"],
-        "actor": {"model": sft["actor"]["model"]},
-        "sft": {
-            "runner": {"max_steps": 1, "steps_per_iteration": 2},
-            "data": {"max_length": 48},
-            "actor": {"global_batch_size": 16, "optim": {"lr": 1e-12}},
-            "before": {"data": {"terms": 4}, "actor": {"optim": {"lr": 3e-3}}},
-        },
-    }
-    launched: list[Any] = []
-    with Cluster(cluster_cfg=sft["cluster"]) as cluster:
+    with Cluster(cluster_cfg={"backend": "local"}) as cluster:
 
         def launch(cfg: Any) -> Any:
             launched.append(cfg)
             return SFTActor.create_group(cfg).launch(cluster, name="sft")
 
-        last = warm_start(source, launch)
-        assert [cfg.data.task.terms for cfg in launched] == [4, 3]
-        assert all(cfg.actor.global_batch_size == 16 and cfg.data.max_length == 48 for cfg in launched)
-        first = Path(launched[1].runner.ckpt_path)
-        learned, kept = (load_file(folder / "actor/model.safetensors") for folder in (first, last))
-        assert all(torch.allclose(kept[name], tensor, rtol=0, atol=1e-9) for name, tensor in learned.items()), "it learns no more"
-        source["sft"]["before"]["runner"] = {"max_steps": 2}
-        assert warm_start(source, launch) != last
-        assert [cfg.runner.max_steps for cfg in launched[2:]] == [2, 1], "another first stage makes another warm start"
+        yield launch, launched
+
+
+def warmed(logs: Path, sft: dict[str, Any]) -> dict[str, Any]:
+    """A run that begins with a warm start."""
+    stage = recipe(logs)
+    sections = {"runner": {"seed": 5, "logger": stage["runner"]["logger"]}, "data": stage["data"]}
+    return {**sections, "cluster": stage["cluster"], "actor": {"model": stage["actor"]["model"]}, "sft": sft}
+
+
+def test_a_warm_start_is_made_once_and_again_when_something_changes(tmp_path: Path, launches: Any) -> None:
+    stage = {"runner": {"max_steps": 1, "steps_per_iteration": 2}, "data": {"max_length": 48}, "actor": {"global_batch_size": 16}}
+    source, (launch, launched) = warmed(tmp_path, stage), launches
+    source["data"] |= {"rollout_batch_size": 4}
+    source["actor"] = {"model": {**source["actor"]["model"], "temperature": 0.7}, "global_batch_size": 99}
+    first, second = (warm_start(source, launch) for _ in range(2))
+    assert first == second
+    assert len(launched) == 1
+    assert (launched[0].runner.seed, launched[0].actor.model.config.temperature) == (5, 1.0)
+    other = warm_start({**source, "runner": {**source["runner"], "seed": 6}}, launch)
+    assert other != first
+    assert len(launched) == 2
+    task = {**source["data"], "operations": ["+", "-"]}
+    assert warm_start({**source, "data": task}, launch) == first, "what is said is what was meant"
+    (first / "actor/model.safetensors").write_bytes(b"damaged")
+    assert warm_start(source, launch) == first
+    assert len(launched) == 3
+
+
+def test_a_stage_of_a_warm_start_goes_on_from_the_one_before_it(tmp_path: Path, launches: Any) -> None:
+    stage = {
+        "runner": {"max_steps": 1, "steps_per_iteration": 2},
+        "data": {"max_length": 48},
+        "actor": {"global_batch_size": 16, "optim": {"lr": 1e-12}},
+        "before": {"data": {"terms": 4}, "actor": {"optim": {"lr": 3e-3}}},
+    }
+    source, (launch, launched) = warmed(tmp_path, stage), launches
+    last = warm_start(source, launch)
+    assert [cfg.data.task.terms for cfg in launched] == [4, 3]
+    assert all(cfg.actor.global_batch_size == 16 and cfg.data.max_length == 48 for cfg in launched)
+    first = Path(launched[1].runner.ckpt_path)
+    learned, kept = (load_file(folder / "actor/model.safetensors") for folder in (first, last))
+    assert all(torch.allclose(kept[name], tensor, rtol=0, atol=1e-9) for name, tensor in learned.items()), "it learns no more"
+    source["sft"]["before"]["runner"] = {"max_steps": 2}
+    assert warm_start(source, launch) != last
+    assert [cfg.runner.max_steps for cfg in launched[2:]] == [2, 1], "another first stage makes another warm start"
     source["sft"]["before"]["data"] = {"term": 4}
     with pytest.raises(ConfigError, match=r"^before\.data\.term: .*terms"):
         warm_start(source, launch)
 
 
-def test_a_stage_ends_when_its_loss_is_low_enough_and_is_found_again(tmp_path: Path) -> None:
+def test_a_stage_ends_when_its_loss_is_low_enough_and_is_found_again(tmp_path: Path, launches: Any) -> None:
     """The loss falls below 4 within 5 of its 50 iterations; another bound is another warm start."""
-    sft = recipe(tmp_path, max_steps=1)
     runner = {"max_steps": 50, "steps_per_iteration": 2, "val_check_interval": 1, "until_loss": 4.0}
-    source: dict[str, Any] = {
-        "runner": {"seed": 5, "logger": sft["runner"]["logger"]},
-        "data": sft["data"],
-        "actor": {"model": sft["actor"]["model"]},
-        "sft": {"runner": runner, "data": {"max_length": 48}, "actor": {"global_batch_size": 16, "optim": {"lr": 3e-3}}},
-    }
-    launched: list[Any] = []
-    with Cluster(cluster_cfg=sft["cluster"]) as cluster:
-
-        def launch(cfg: Any) -> Any:
-            launched.append(cfg)
-            return SFTActor.create_group(cfg).launch(cluster, name="sft")
-
-        made = warm_start(source, launch)
-        folder = made.parents[1]
-        losses = [row["eval/loss"] for row in metrics(folder) if "eval/loss" in row]
-        step = int(made.name.removeprefix("global_step_"))
-        assert step < 50
-        assert [loss <= 4.0 for loss in losses] == [*[False] * (step - 1), True, True], "the last one is that of the end"
-        assert warm_start(source, launch) == made
-        assert len(launched) == 1
-        runner["until_loss"] = 1e9
-        assert warm_start(source, launch).name == "global_step_1"
+    stage = {"runner": runner, "data": {"max_length": 48}, "actor": {"global_batch_size": 16, "optim": {"lr": 3e-3}}}
+    source, (launch, launched) = warmed(tmp_path, stage), launches
+    made = warm_start(source, launch)
+    folder = made.parents[1]
+    losses = [row["eval/loss"] for row in metrics(folder) if "eval/loss" in row]
+    step = int(made.name.removeprefix("global_step_"))
+    assert step < 50
+    assert [loss <= 4.0 for loss in losses] == [*[False] * (step - 1), True, True], "the last one is that of the end"
+    assert warm_start(source, launch) == made
+    assert len(launched) == 1
+    runner["until_loss"] = 1e9
+    assert warm_start(source, launch).name == "global_step_1"
     runner["val_check_interval"] = 0
     with pytest.raises(ConfigError, match=r"^runner\.until_loss: .*nobody looks"):
         warm_start(source, launch)

@@ -34,7 +34,6 @@ class Learned:
 
 
 def learn(logs: Path, *overrides: str) -> Learned:
-    torch.set_num_threads(1)
     app = ReasoningApp(logs)
     app._main("sft.py", *app.log_path, *RUN, *overrides)
     folder = logs / "sft_arithmetic"

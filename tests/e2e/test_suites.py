@@ -83,6 +83,11 @@ def test_a_suite_is_one_table(evaluated: Any, tmp_path: Path) -> None:
         report = EvalReport.load(Path(entry["summary"]))
         assert report.protocol.hash == entry["protocol"]
         assert report.protocol.max_episode_steps == {"near": 8, "far": 4}[name]
+    suite.write_text("near: {env.eval.task: red}\nfar: {env.eval.episodes: 0}\n")
+    code, said = evaluated(*SLOTS, "--suite", str(suite))
+    assert code == 2, said
+    assert "\n  near: env.eval.task: unknown key. Did you mean 'tasks'" in said
+    assert "\n  far: env.eval.episodes: expected more than 0, found 0" in said
 
 
 def test_failures_are_filmed(evaluated: Any) -> None:
@@ -92,6 +97,22 @@ def test_failures_are_filmed(evaluated: Any) -> None:
     films = sorted(file.name for file in folder.iterdir())
     assert films == ["failure_blue_init0_seed0.mp4", "failure_red_init0_seed0.mp4", "failure_red_init1_seed0.mp4"]
     assert all(file.stat().st_size > 1000 for file in folder.iterdir())
+    # What is there is of the last evaluation.
+    _, said = evaluated(*SLOTS, *TASKS, "env.eval.video_cfg={save_video: true, failures: 1}")
+    assert [file.name for file in folder.iterdir()] == films[1:2]
+    _, said = evaluated(*SLOTS, *TASKS)
+    assert ("/video/" in said, folder.exists()) == (False, False)
+
+
+def test_a_run_films_failures_at_its_end(app: Any, tiny: list[str]) -> None:
+    films = "env.eval.video_cfg={save_video: true, failures: 2}"
+    code, said = app.train_here(*tiny, *LOCAL, *SLOTS, "env.eval.episodes=4", films, "runner.max_steps=1")
+    assert code == 0, said
+    folder = app.logs / "tiny/video/failures"
+    assert f"failures   {folder}\n" in said
+    rows = [" ".join(line.split()[:2]) for line in said.splitlines() if line.startswith(("0 red", "1 green", "2 blue", "all "))]
+    assert rows == ["0 red", "1 green", "2 blue", "all 4"]
+    assert [file.name for file in sorted(folder.iterdir())] == ["failure_init0_seed1.mp4", "failure_init1_seed1.mp4"]
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from checkpoint_numbers import numbers_of
 from safetensors.torch import load_file
 
 from rlinf.core.random import keyed_seed
@@ -50,6 +52,27 @@ def test_a_recipe_trains_and_is_evaluated(app: Any, recipe: str) -> None:
     assert metrics["train/skipped"] == 0
     assert metrics["train/grad_norm"] > 0
     assert 0 <= metrics["eval/success_once"] <= 1
+
+
+@pytest.mark.parametrize("recipe", ["tabletop_flow_fpo", "tabletop_flow_nft"])
+def test_a_flow_that_resumes_learns_as_one_without_a_break(app: Any, recipe: str) -> None:
+    """Times and noises of each decision, and what the optimizer and its schedule know, go on to the bit."""
+    longer = ("--config-name", recipe, *SHORT, "runner.max_steps=4", "runner.save_interval=2", "runner.keep_checkpoints=null")
+    again = app.logs / "again"
+    code, said = app.train_here(*longer)
+    assert code == 0, said
+    whole = app.logs / recipe / "checkpoints"
+    resumed = (f"runner.logger.log_path={again}", f"runner.resume_dir={whole / 'global_step_2'}")
+    code, said = app.train_here(*longer, *resumed)
+    assert code == 0, said
+    begun, expected, found = (
+        numbers_of(folder)
+        for folder in (whole / "global_step_2", whole / "global_step_4", again / recipe / "checkpoints/global_step_4")
+    )
+    assert expected.keys() == found.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array, err_msg=name)
+    assert any(not np.array_equal(begun[name], array) for name, array in found.items() if name.startswith("model.safetensors/"))
 
 
 def started(recipe: str, *more: str) -> tuple[dict[str, Any], set[str]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 from reasoning_app import ReasoningApp
 
 from rlinf.core.errors import ConfigError
@@ -57,7 +56,6 @@ def test_splits_share_no_game_and_worked_examples_are_mixed() -> None:
 
 
 def test_the_recipe_runs(tmp_path: Path) -> None:
-    torch.set_num_threads(1)
     app = ReasoningApp(tmp_path, app="agent", recipe=("--config-name", "textworld_grpo"))
     once = ("runner.max_steps=1", "runner.val_check_interval=0")
     app.train(*SMALL, *once, "data.rollout_batch_size=4", "actor.global_batch_size=32")
@@ -73,7 +71,6 @@ def test_the_recipe_runs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_it_learns_to_look(tmp_path: Path, seed: int) -> None:
     """Measured: 39 to 98 %, 35 to 97 % and 27 to 92 %."""
-    torch.set_num_threads(1)
     app = ReasoningApp(tmp_path, app="agent", recipe=("--config-name", "textworld_grpo"))
     app.train(f"runner.seed={seed}")
     assert app.metrics()[0]["eval/accuracy"] <= 0.45

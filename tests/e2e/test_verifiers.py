@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from reasoning_app import HERE, ReasoningApp
 from scripted_client import Scripted, marked, played
 
@@ -88,7 +87,6 @@ def test_its_environment_plays_and_scores() -> None:
 @pytest.mark.usefixtures("_ended")
 def test_a_run_trains_in_it(tmp_path: Path) -> None:
     """A warm start from its answers, and updates that pass the gate: the trainer says of each token what was recorded."""
-    torch.set_num_threads(1)
     app = ReasoningApp(tmp_path, app="agent", recipe=TOY)
     of_verifiers = ("data.type=verifiers", "data.taskset=toy_verifiers", f"data.paths=[{HERE}]", "data.chat=false")
     interpreter = () if PYTHON is None else (f"data.python={PYTHON}",)

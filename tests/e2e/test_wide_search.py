@@ -7,36 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
+from knowledge_run import SIZES, quick
 from reasoning_app import ReasoningApp
 
 from rlinf.envs.knowledge import Knowledge, generated
 
 pytest.importorskip("bm25s", reason="needs rlinf-envs[search]")
 
-SIZES = {"people": 300, "companies": 40, "cities": 30, "countries": 20}
-QUICK = (
-    *(f"data.knowledge.{name}={size}" for name, size in SIZES.items()),
-    "data.worked_share=1.0",
-    "data.train=400",
-    "data.validation=64",
-    "data.rollout_batch_size=4",
-    "data.val_problems=4",
-    "data.final_problems=4",
-    "actor.global_batch_size=32",
-    "runner.max_steps=1",
-    "runner.val_check_interval=0",
-    "runner.transcripts=4",
-    "sft.runner={max_steps: 1, steps_per_iteration: 50}",
-    "sft.before.runner={max_steps: 2, until_loss: null}",
-    "sft.before.before.runner={max_steps: 2, until_loss: null}",
-    "sft.actor.global_batch_size=16",
-)
-
 
 @pytest.fixture
 def app(tmp_path: Path) -> ReasoningApp:
-    torch.set_num_threads(1)
     return ReasoningApp(tmp_path, app="agent", recipe=("--config-name", "wide_search_multi_agent"))
 
 
@@ -50,7 +30,7 @@ def evaluated(app: ReasoningApp) -> dict[int, float]:
 
 
 def test_agents_read_what_the_knowledge_base_says_and_the_lead_what_agents_answer(app: ReasoningApp) -> None:
-    app.train(*QUICK)
+    app.train(*quick(4, 32))
     row = app.rows()[1]
     assert row["rollout/agents"] > 2
     assert row["rollout/tool_timeouts"] == row["rollout/failed"] == 0

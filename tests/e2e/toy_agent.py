@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlinf.core.agents import AgentTask, Episode, Generate, ToolCall
-from rlinf.core.problems import Problem, Split
+from rlinf.core.language.problems import Problem, Split
 
 
 @dataclass(frozen=True)

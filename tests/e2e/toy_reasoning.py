@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rlinf.core.errors import ConfigError
-from rlinf.core.problems import Problem
+from rlinf.core.language.problems import Problem
 from rlinf.engines import FSDPTrainerConfig, OptimConfig
 from rlinf.models.language import CausalLMConfig
 

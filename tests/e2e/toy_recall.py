@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rlinf.core.chunks import MaskedActions
 from rlinf.core.data import ArraySpec, EnvSpec
+from rlinf.core.envs.chunks import MaskedActions
 
 BOUND = np.ones(1, np.float32)
 
@@ -24,6 +24,10 @@ class RecallEnv:
         self.action_space = SimpleNamespace(shape=(num_envs, 1))
         self.shown = np.zeros(num_envs, int)
         self.steps = np.zeros(num_envs, int)
+
+    @property
+    def unwrapped(self) -> RecallEnv:
+        return self
 
     def reset(self, *, seed: list[int], options: dict[str, Any]) -> tuple[Any, Any]:
         mask = options["reset_mask"]

@@ -1,4 +1,4 @@
-"""A tool that says in which process it runs, so that a test can end that in the middle of an episode."""
+"""A tool that says in which process it runs, so that a test can end that in the middle of a call."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlinf.core.agents import Tool
 
 @dataclass(frozen=True)
 class Telling:
-    """Says it twice, and takes its time."""
+    """Says it twice, and takes its time; as long as there is a file `<folder>.hold`, which a test makes before it looks."""
 
     folder: str
     name: str = "t"
@@ -24,6 +24,8 @@ class Telling:
             """Says it twice."""
             (Path(self.folder) / str(os.getpid())).touch()
             time.sleep(0.05)
+            while Path(f"{self.folder}.hold").exists():
+                time.sleep(0.05)
             return f"{x}{x}"[:6]
 
         return Tool.of(tell, name=self.name)

@@ -1,8 +1,8 @@
 """The committed uv.lock is portable, and pins what uv resolves."""
 
-import importlib.util
+import runpy
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
 
 import pytest
 
@@ -73,16 +73,7 @@ dependencies = [
 """
 
 
-def load_tool() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("portable_lock", ROOT / "tools" / "portable_lock.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-TOOL = load_tool()
+TOOL = SimpleNamespace(**runpy.run_path(str(ROOT / "tools" / "portable_lock.py")))
 
 
 def test_portable_form_keeps_versions_and_markers_and_nothing_else() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
 
+from rlinf.core.data import LossOutput
 from rlinf.core.replay import Transitions
 
 S, A, R = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0.5, -1.0, 2.0]), torch.tensor([1.0, 2.0, 4.0])
@@ -46,6 +48,12 @@ def batch(weight: Any = None, *, action: Any = A[:, None, None]) -> Transitions[
         discount=GAMMA,
         weight=weight,
     )
+
+
+def expect_weighed(loss: Callable[[Any], LossOutput[Any]]) -> None:
+    """A loss of a batch counts its rows by their weights."""
+    alone = [loss(row).total for row in torch.eye(3)]
+    torch.testing.assert_close(loss(torch.tensor([0.5, 0.0, 2.0])).total, 0.5 * alone[0] + 2.0 * alone[2])
 
 
 def seeded() -> torch.Generator:

@@ -110,9 +110,9 @@ def test_wrong_shapes_and_parameters_are_named():
     with pytest.raises(ShapeError, match=r"kl_cov\(logprob_old\)"):
         kl_cov(x, x[:1], x, x > 0)
     for name, bad in (("share", 1.1), ("share", -0.1), ("kl_coef", -1.0)):
-        with pytest.raises(ConfigError, match=rf"{name}: expected a value in"):
+        with pytest.raises(ConfigError, match=rf"{name}: expected "):
             kl_cov(x, x, x, x > 0, **{name: bad})
-    with pytest.raises(ConfigError, match="share: expected a value in"):
+    with pytest.raises(ConfigError, match="share: expected "):
         clip_cov(x, x, x, x > 0, **CLIP, share=2.0)
     with pytest.raises(ConfigError, match="clip_ratio_low"):
         clip_cov(x, x, x, x > 0, clip_ratio_low=2.0, clip_ratio_high=0.2)

@@ -163,15 +163,6 @@ def test_what_the_loss_needs_is_named(kind, proximal, missing):
         kind(proximal=proximal).of(inputs_of(**{missing: None}))
 
 
-@pytest.mark.parametrize("name", ["logprob_old", "logprob_proximal", "advantage", "mask"])
-def test_a_wrong_shape_is_named(name):
-    inputs = {k: torch.zeros(2, 3) for k in ("logprob", "logprob_old", "logprob_proximal", "advantage")}
-    inputs |= {"mask": torch.ones(2, 3, dtype=torch.bool)}
-    inputs[name] = inputs[name][:, :2]
-    with pytest.raises(ShapeError, match=rf"decoupled_ppo\({name}\): expected shape \(2, 3\)"):
-        decoupled_ppo(**inputs, **CLIP)
-
-
 def test_a_wrong_shape_of_the_interpolation_is_named():
     x = torch.zeros(2, 3, 4)
     with pytest.raises(ShapeError, match=r"interpolated_proximal\(version\): expected shape \(2, 3\)"):
@@ -183,7 +174,7 @@ def test_a_wrong_shape_of_the_interpolation_is_named():
 @pytest.mark.parametrize("params", [{"behave_weight_threshold": 0.0}, {"clip_ratio_low": 2.0}, {"value_clip": 0.0}])
 def test_hyper_parameters_out_of_their_range_are_refused_by_name(params):
     (name,) = params
-    with pytest.raises(ConfigError, match=rf"{name}: expected a value in"):
+    with pytest.raises(ConfigError, match=rf"{name}: expected "):
         DecoupledActorCritic(**params)
     if name == "behave_weight_threshold":
         with pytest.raises(ConfigError, match=name):

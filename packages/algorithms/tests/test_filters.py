@@ -114,9 +114,9 @@ def test_a_loss_leaves_out_what_opsm_drops(correction):
 @pytest.mark.parametrize("bad", [-0.1, math.nan])
 def test_a_delta_out_of_range_is_refused(bad):
     x = case(6)
-    with pytest.raises(ConfigError, match=r"opsm\(delta\): expected a value in \[0, inf\]"):
+    with pytest.raises(ConfigError, match=r"opsm\(delta\): expected at least 0"):
         opsm(x.logprob, x.logprob_old, x.advantage, x.mask, delta=bad)
-    with pytest.raises(ConfigError, match=r"opsm_delta: expected a value in \[0, inf\]"):
+    with pytest.raises(ConfigError, match=r"opsm_delta: expected at least 0"):
         PPOClip(opsm_delta=bad)
 
 
@@ -131,7 +131,7 @@ def test_a_delta_out_of_range_is_refused(bad):
         (
             lambda: dynamic_sampling(SCORE, GROUP, tolerance=-1.0),
             ConfigError,
-            r"\(tolerance\): expected a value in .*, found -1",
+            r"\(tolerance\): expected .*, found -1",
         ),
         (lambda: dynamic_sampling(SCORE, GROUP, low=1.0, high=0.0), ConfigError, r"at most the upper bound 0, found 1"),
     ],

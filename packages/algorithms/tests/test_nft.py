@@ -8,8 +8,12 @@ from hypothesis import strategies as st
 from loss_cases import AGGREGATIONS, expect_same
 
 from rlinf.algorithms.losses.flow import advantage_to_unit, nft, time_weight
+from rlinf.core.capabilities import FlowRegression
+from rlinf.core.data import Batch, Credit, Trajectory
+from rlinf.core.declarations import needs_of
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.metrics import means
+from rlinf.core.registry import LOSSES
 
 ONE = torch.ones(1, 1, dtype=torch.bool)
 NAMES = ("prediction", "prediction_old", "target", "optimality", "mask")
@@ -155,7 +159,7 @@ def test_advantage_to_unit_by_hand():
     found = advantage_to_unit(torch.tensor([-9.0, -5.0, -2.5, 0.0, 2.5, 5.0, 9.0]), clip=5.0)
     assert found.tolist() == [0.0, 0.0, 0.25, 0.5, 0.75, 1.0, 1.0]
     assert found.tolist() == reference.advantage_to_unit([-9.0, -5.0, -2.5, 0.0, 2.5, 5.0, 9.0], clip=5.0)
-    with pytest.raises(ConfigError, match=r"clip: expected a value in \(0, inf\], found 0"):
+    with pytest.raises(ConfigError, match=r"clip: expected more than 0, found 0"):
         advantage_to_unit(found, clip=0.0)
 
 
@@ -175,7 +179,7 @@ def test_unknown_names_and_wrong_ranges_are_refused():
     with pytest.raises(ConfigError, match="form: expected one of mse, dpo, found 'msee'"):
         nft(**x, form="msee")
     for name in ("beta", "dpo_beta"):
-        with pytest.raises(ConfigError, match=rf"{name}: expected a value in \(0, inf\]"):
+        with pytest.raises(ConfigError, match=rf"{name}: expected more than 0"):
             nft(**x, **{name: 0.0})
 
 
@@ -191,3 +195,68 @@ def test_a_wrong_shape_is_named(name):
 def test_a_wrong_rank_is_named():
     with pytest.raises(ShapeError, match=r"nft\(prediction\): expected \[B, T, …\], found \(2,\)"):
         nft(*(torch.zeros(2) for _ in NAMES))
+
+
+class Flow:
+    """A policy whose flow predicts what its context says, times a weight."""
+
+    def __init__(self):
+        self.weight = torch.ones((), dtype=torch.float64, requires_grad=True)
+
+    def flow_regression(self, context):
+        prediction = self.weight * context["velocity"]
+        return FlowRegression(prediction=prediction, previous=context["velocity"], target=context["target"], time=context["time"])
+
+
+def recorded(rows=3, horizon=2, draws=4):
+    g = torch.Generator().manual_seed(5)
+
+    def normal(*shape):
+        return torch.randn(rows, horizon, *shape, generator=g, dtype=torch.float64)
+
+    context = {
+        "velocity": normal(draws, 2, 3),
+        "target": normal(draws, 2, 3),
+        "time": torch.rand(rows, horizon, draws, generator=g),
+    }
+    mask = torch.tensor([[True, True], [True, False], [True, True]])
+    zero = torch.zeros(rows, horizon, dtype=torch.float64)
+    trajectory = Trajectory(
+        context=context,
+        action=normal(2, 3),
+        logprob=zero,
+        reward=zero,
+        terminated=~mask,
+        truncated=mask & False,
+        mask=mask,
+        version=zero.long(),
+        group=torch.arange(rows),
+        task=torch.zeros(rows, dtype=torch.int64),
+    )
+    return Batch(trajectory=trajectory, credit=Credit(advantage=3.0 * normal(), target=None))
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"form": "dpo", "dpo_beta": 2.0}, {"beta": 0.5, "weighting": "t", "adaptive": True, "adv_clip": 2.0}]
+)
+def test_the_loss_by_name_averages_the_draws_of_each_decision(options):
+    batch, policy = recorded(), Flow()
+    found = LOSSES.build("nft", options, place="algorithm").of_policy(policy, batch)
+    t, one = batch.trajectory, {"dpo_beta": 1.0, "adaptive": False, "form": "mse", "beta": 1.0} | options
+    clip, weighting = one.pop("adv_clip", 1.0), one.pop("weighting", "constant")
+    total = 0.0
+    for draw in range(4):
+        velocity, target, time = (t.context[name][:, :, draw] for name in ("velocity", "target", "time"))
+        r, w = advantage_to_unit(batch.credit.advantage, clip=clip), time_weight(time, weighting=weighting)
+        total += nft(velocity, velocity, target, r, t.mask, weight=w, **one).total.item() / 4
+    assert found.total.item() == pytest.approx(total, rel=1e-9)
+    assert found.weight.item() == 5, "decisions, not draws"
+    found.total.backward()
+    assert policy.weight.grad.abs() > 1e-3
+
+
+def test_the_loss_by_name_asks_for_a_flow():
+    assert needs_of(LOSSES.build("nft", {}, place="algorithm")) == {"regression": ""}
+    for wrong in ({"beta": 0.0}, {"adv_clip": 0.0}, {"dpo_beta": -1.0}, {"form": "mae"}, {"weighting": "t2"}):
+        with pytest.raises(ConfigError, match=next(iter(wrong))):
+            LOSSES.build("nft", wrong, place="algorithm")

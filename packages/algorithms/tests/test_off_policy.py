@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import off_policy_cases
 import pytest
 import torch
-from off_policy_cases import Linear, seeded
+from off_policy_cases import Linear, expect_weighed, seeded
 from torch import nn
 
 from rlinf.algorithms.off_policy import DQN, SAC, TD3, CrossQ
@@ -176,13 +177,8 @@ def test_critics_count_transitions_by_their_weights() -> None:
     policy, target = Normalized(0.5, [1.0, 2.0]), Normalized(0.5, [3.0, 4.0])
     given = learner(policy, target, alpha=0.0)
     for objective in (SAC(), CrossQ()):
-        alone = [
-            objective.loss("critic", given, replace(batch(), weight=torch.eye(3)[row]), generator=seeded()).total
-            for row in range(3)
-        ]
-        weighted = replace(batch(), weight=torch.tensor([1.0, 0.5, 0.25]))
-        total = objective.loss("critic", given, weighted, generator=seeded()).total
-        torch.testing.assert_close(total, alone[0] + 0.5 * alone[1] + 0.25 * alone[2])
+        critic = partial(objective.loss, "critic", given)
+        expect_weighed(lambda weight, loss=critic: loss(replace(batch(), weight=weight), generator=seeded()))
 
 
 def test_td3_judges_by_the_target_actor_with_clipped_noise() -> None:
@@ -209,6 +205,13 @@ def test_td3_delays_actor_and_targets() -> None:
     target, online = {"w": torch.tensor([0.0])}, {"w": torch.tensor([1.0])}
     assert TD3(tau=0.25).moved(target, online, 1) is None
     assert TD3(tau=0.25).moved(target, online, 2) == {"w": torch.tensor([0.25])}
+
+
+def test_targets_move_when_they_are_told_to() -> None:
+    target, online = {"w": torch.tensor([0.0])}, {"w": torch.tensor([1.0])}
+    for objective in (SAC(tau=0.25, target_update_freq=3), DQN(tau=0.25, target_update_freq=3)):
+        found = [objective.moved(target, online, update) for update in (1, 2, 3, 4, 6)]
+        assert found == [None, None, {"w": torch.tensor([0.25])}, None, {"w": torch.tensor([0.25])}]
 
 
 def test_dqn_lets_one_network_choose_and_the_other_judge() -> None:

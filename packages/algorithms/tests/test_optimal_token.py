@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from rlinf.algorithms.advantages.estimator import CreditInputs
 from rlinf.algorithms.advantages.optimal_token import OptimalTokenBaseline, optimal_token_baseline
 from rlinf.algorithms.compat import calculate_adv_and_returns
+from rlinf.core.data import Credit
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.testing.advantage import AdvantageContract
-from rlinf.core.trajectory import Credit
 
 # w = 1 − 2π + Σπ²: of π 1/2 and Σπ² 1/2 it is 1/2, of π 1/4 and Σπ² 1/2 it is 1
 LOGPROB = torch.tensor([[0.5, 0.25, 0.25], [0.25, 0.25, 0.25]]).log()

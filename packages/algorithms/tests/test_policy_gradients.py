@@ -168,20 +168,8 @@ def test_hyper_parameters_of_the_classes_reach_the_functions():
     ],
 )
 def test_hyper_parameters_out_of_their_range_are_refused_by_name(kind, function, name, bad):
-    with pytest.raises(ConfigError, match=rf"{name}: expected a value in"):
+    with pytest.raises(ConfigError, match=rf"{name}: expected "):
         kind(**{name: bad})
     others = {"clip_ratio_low": 0.0, "clip_ratio_high": 0.0} if kind is CISPO else {}
-    with pytest.raises(ConfigError, match=rf"{name}: expected a value in"):
+    with pytest.raises(ConfigError, match=rf"{name}: expected "):
         at(function, 0.0, 1.0, 1.0, **(others | {name: bad}))
-
-
-@pytest.mark.parametrize("name", ["logprob_old", "mask", "advantage"])
-@pytest.mark.parametrize(
-    ("place", "loss"),
-    [("cispo", lambda **x: cispo(**x, clip_ratio_low=0.2, clip_ratio_high=0.2)), ("sapo", sapo), ("reinforce", reinforce)],
-)
-def test_a_wrong_shape_is_named(place, loss, name):
-    inputs = {k: torch.zeros(2, 3) for k in ("logprob", "logprob_old", "advantage")} | {"mask": torch.ones(2, 3) > 0}
-    inputs[name] = inputs[name][:1]
-    with pytest.raises(ShapeError, match=rf"{place}\({name}\): expected shape \(2, 3\), found \(1, 3\)"):
-        loss(**inputs)

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -229,6 +230,18 @@ def test_the_loss_of_dapo_is_ppo_with_its_bounds():
     found = DAPO()(batch, Rescored(logprob=logprob))
     assert found == PPOClip(0.2, 0.28)(batch, Rescored(logprob=logprob))
     assert found.metrics["clip_fraction"].mean > 0.0
+
+
+SHAPED = product(
+    ["ppo_clip", "decoupled_ppo", "gspo", "gmpo", "cispo", "sapo", "reinforce_ratio"], ["logprob_old", "advantage", "mask"]
+)
+
+
+@pytest.mark.parametrize(("name", "wrong"), [*SHAPED, ("decoupled_ppo", "logprob_proximal")])
+def test_a_wrong_shape_is_named(name, wrong):
+    x = case(0, rows=2)
+    with pytest.raises(ShapeError, match=rf"{name.removesuffix('_ratio')}\({wrong}\): expected shape \(2, 3\), found \(1, 3\)"):
+        FUNCTIONS[name](replace(x, **{wrong: getattr(x, wrong)[:1]}))
 
 
 @pytest.mark.parametrize("missing", ["logprob", "logprob_old", "advantage"])

@@ -112,8 +112,8 @@ def test_what_the_reference_says(x, low, high, dual, log_min, log_max, aggregati
     [
         ({"clip_ratio_low": 1.5}, r"clip_ratio_low: expected a value in \[0, 1\], found 1.5"),
         ({"clip_ratio_low": -0.1}, r"clip_ratio_low: expected a value in \[0, 1\]"),
-        ({"clip_ratio_high": -0.1}, r"clip_ratio_high: expected a value in \[0, inf\]"),
-        ({"clip_ratio_c": 1.0}, r"clip_ratio_c: expected a value in \(1, inf\]"),
+        ({"clip_ratio_high": -0.1}, r"clip_ratio_high: expected at least 0"),
+        ({"clip_ratio_c": 1.0}, r"clip_ratio_c: expected more than 1"),
         ({"clip_log_ratio_min": 0.1}, r"clip_log_ratio_min: expected a value in \[-20, 0\]"),
         ({"clip_log_ratio_max": 21.0}, r"clip_log_ratio_max: expected a value in \[0, 20\]"),
     ],
@@ -135,15 +135,6 @@ def test_by_name():
         None,
         "token-mean",
     )
-
-
-@pytest.mark.parametrize("name", ["logprob_old", "mask", "advantage"])
-def test_a_wrong_shape_is_named(name):
-    inputs = {"logprob": torch.zeros(2, 3), "logprob_old": torch.zeros(2, 3), "advantage": torch.zeros(2, 3)}
-    inputs |= {"mask": torch.ones(2, 3, dtype=torch.bool)}
-    inputs[name] = inputs[name][:, :2]
-    with pytest.raises(ShapeError, match=rf"ppo_clip\({name}\): expected shape \(2, 3\), found \(2, 2\)"):
-        ppo_clip(**inputs, clip_ratio_low=0.2, clip_ratio_high=0.2)
 
 
 @pytest.mark.parametrize("shape", [(2,), (2, 1, 1, 1, 1)])

@@ -1,6 +1,7 @@
 """Everything that looks ahead in time: hand-computed numbers, then each function against its executable specification."""
 
 import math
+from functools import partial
 
 import pytest
 import reference
@@ -8,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import rlinf.algorithms
 from rlinf.algorithms.advantages.estimator import CreditInputs
-from rlinf.algorithms.advantages.off_policy import vtrace
 from rlinf.algorithms.advantages.returns import (
     DiscountedReturns,
     NStep,
@@ -92,34 +93,25 @@ def test_tokens_of_others_cost_no_discount():
     torch.testing.assert_close(found, torch.tensor([[2.0, 4.0, 0.0, 0.0, 8.0]]))
 
 
-FAST = {
-    "gae": lambda x, o: gae(*x, gamma=o["gamma"], lam=o["lam"], mask=o["mask"], value_next=o["value_next"]),
-    "td_errors": lambda x, o: td_errors(*x, gamma=o["gamma"], mask=o["mask"], value_next=o["value_next"]),
-    "lambda_returns": lambda x, o: lambda_returns(*x, gamma=o["gamma"], lam=o["lam"], mask=o["mask"], value_next=o["value_next"]),
-    "discounted_returns": lambda x, o: discounted_returns(
-        x[0], *x[2:4], gamma=o["gamma"], value=x[1], mask=o["mask"], value_next=o["value_next"]
+def without(options, *names):
+    return {name: option for name, option in options.items() if name not in names}
+
+
+# Of the package, or of its specifications: a function, its inputs and options of which not all are its own.
+RHO = ("clip_rho", "clip_c", "clip_pg_rho")
+CALLS = {
+    "gae": lambda of, x, o: of.gae(*x, **without(o, "n", "log_ratio", *RHO)),
+    "td_errors": lambda of, x, o: of.td_errors(*x, **without(o, "lam", "n", "log_ratio", *RHO)),
+    "lambda_returns": lambda of, x, o: of.lambda_returns(*x, **without(o, "n", "log_ratio", *RHO)),
+    "discounted_returns": lambda of, x, o: of.discounted_returns(
+        x[0], *x[2:4], value=x[1], **without(o, "lam", "n", "log_ratio", *RHO)
     ),
-    "without a critic": lambda x, o: discounted_returns(x[0], *x[2:4], gamma=o["gamma"], mask=o["mask"]),
-    "n_step_returns": lambda x, o: n_step_returns(
-        *x, gamma=o["gamma"], n=o["n"], lam=o["lam"], mask=o["mask"], value_next=o["value_next"]
-    ),
-    "vtrace": lambda x, o: vtrace(*x, o["log_ratio"], **{k: v for k, v in o.items() if k not in ("n", "log_ratio")}),
+    "without a critic": lambda of, x, o: of.discounted_returns(x[0], *x[2:4], gamma=o["gamma"], mask=o["mask"]),
+    "n_step_returns": lambda of, x, o: of.n_step_returns(*x, **without(o, "log_ratio", *RHO)),
+    "vtrace": lambda of, x, o: of.vtrace(*x, o["log_ratio"], **without(o, "n", "log_ratio")),
 }
-SLOW = {
-    "gae": lambda x, o: reference.gae(*x, gamma=o["gamma"], lam=o["lam"], mask=o["mask"], value_next=o["value_next"]),
-    "td_errors": lambda x, o: reference.td_errors(*x, gamma=o["gamma"], mask=o["mask"], value_next=o["value_next"]),
-    "lambda_returns": lambda x, o: reference.lambda_returns(
-        *x, gamma=o["gamma"], lam=o["lam"], mask=o["mask"], value_next=o["value_next"]
-    ),
-    "discounted_returns": lambda x, o: reference.discounted_returns(
-        x[0], *x[2:4], gamma=o["gamma"], value=x[1], mask=o["mask"], value_next=o["value_next"]
-    ),
-    "without a critic": lambda x, o: reference.discounted_returns(x[0], *x[2:4], gamma=o["gamma"], mask=o["mask"]),
-    "n_step_returns": lambda x, o: reference.n_step_returns(
-        *x, gamma=o["gamma"], n=o["n"], lam=o["lam"], mask=o["mask"], value_next=o["value_next"]
-    ),
-    "vtrace": lambda x, o: reference.vtrace(*x, o["log_ratio"], **{k: v for k, v in o.items() if k not in ("n", "log_ratio")}),
-}
+FAST = {name: partial(call, rlinf.algorithms) for name, call in CALLS.items()}
+SLOW = {name: partial(call, reference) for name, call in CALLS.items()}
 
 
 def drawn(draw, dtype=torch.float64):
@@ -158,8 +150,15 @@ def plain(x):
     return x.tolist() if isinstance(x, torch.Tensor) else x
 
 
-def as_tensors(found):
-    return [torch.tensor(x, dtype=torch.float64) for x in (found if isinstance(found, tuple) else (found,))]
+def expect_specified(name, x, options, *, dtype, tolerance):
+    """A function gives in a type what its specification gives."""
+    found = FAST[name](x, options)
+    expected = SLOW[name]([plain(t) for t in x], {k: plain(v) for k, v in options.items()})
+    pairs = zip(found, expected, strict=True) if isinstance(found, tuple) else [(found, expected)]
+    for one, two in pairs:
+        assert (one.dtype, one.shape) == (dtype, x[0].shape)
+        two = torch.tensor(two, dtype=torch.float64).reshape(one.shape)
+        torch.testing.assert_close(one.double(), two, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("name", FAST)
@@ -169,12 +168,7 @@ def test_equals_its_specification(name, data):
     x, options = drawn(data.draw)
     given_tensors = [t for t in (*x, *options.values()) if isinstance(t, torch.Tensor)]
     before = [t.clone() for t in given_tensors]
-    found = FAST[name](x, options)
-    expected = as_tensors(SLOW[name]([plain(t) for t in x], {k: plain(v) for k, v in options.items()}))
-    for one, two in zip(found if isinstance(found, tuple) else (found,), expected, strict=True):
-        assert one.dtype == torch.float64
-        assert one.shape == x[0].shape
-        torch.testing.assert_close(one, two.reshape(one.shape), rtol=1e-9, atol=1e-9)
+    expect_specified(name, x, options, dtype=torch.float64, tolerance=1e-9)
     assert all(torch.equal(a.nan_to_num(99.0), b.nan_to_num(99.0)) for a, b in zip(given_tensors, before, strict=True))
 
 
@@ -182,12 +176,7 @@ def test_equals_its_specification(name, data):
 @settings(max_examples=10)
 @given(data=st.data(), dtype=st.sampled_from([torch.float32, torch.bfloat16]))
 def test_half_precision_is_computed_in_single_precision(name, data, dtype):
-    x, options = drawn(data.draw, dtype)
-    found = FAST[name](x, options)
-    expected = as_tensors(SLOW[name]([plain(t) for t in x], {k: plain(v) for k, v in options.items()}))
-    for one, two in zip(found if isinstance(found, tuple) else (found,), expected, strict=True):
-        assert one.dtype == torch.float32
-        torch.testing.assert_close(one.double(), two.reshape(one.shape), rtol=1e-3, atol=1e-3)
+    expect_specified(name, *drawn(data.draw, dtype), dtype=torch.float32, tolerance=1e-3)
 
 
 @pytest.mark.parametrize("double", ["reward", "value", "value_next"])

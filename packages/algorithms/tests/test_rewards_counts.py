@@ -16,7 +16,7 @@ class Fixed(RuleReward):
 
     values: list[float] = field(default_factory=list)
 
-    def scores(self, completions, answers, *, timeout_s=None, pool=None):
+    def score_pairs(self, pairs, timeout_s, pool):
         return Scores(values=self.values, metrics={})
 
 

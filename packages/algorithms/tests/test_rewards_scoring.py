@@ -108,7 +108,7 @@ def pool(folder):
     assert pool.pids == []
 
 
-def gone(pid, patience_s=10.0):
+def gone(pid, patience_s=60.0):
     """Whether a process ends soon; a zombie that nobody waited for doesn't count as ended."""
     deadline = time.monotonic() + patience_s
     while time.monotonic() < deadline:
@@ -161,16 +161,16 @@ def test_a_crash_costs_one_pair(strange, pool, completion, problem):
 @pytest.mark.parametrize("completion", ["sleep", "spin", "stubborn", f"signal:{int(signal.SIGSTOP)}"])
 def test_a_hang_costs_one_pair(strange, pool, completion):
     began = time.monotonic()
-    scores = score(Verified(strange.behave), ["a", completion, "b"], ["a", "a", "b"], timeout_s=0.3, pool=pool)
+    scores = score(Verified(strange.behave), ["a", completion, "b"], ["a", "a", "b"], timeout_s=2.0, pool=pool)
     assert scores.values == [1.0, 0.0, 1.0]
     assert scores.metrics["verifier_timeout"] == Metric(1.0, 3.0)
     assert scores.metrics["verifier_error"] == Metric(0.0, 3.0)
-    assert scores.failures == {1: "no answer within 0.3 s"}
+    assert scores.failures == {1: "no answer within 2 s"}
     assert time.monotonic() - began < 60
 
 
 def test_many_hangs_at_once(strange, pool):
-    scores = score(Verified(strange.behave, timeout_s=0.2), ["spin", "stubborn", "exit:1", "a"] * 2, ["a"] * 8, pool=pool)
+    scores = score(Verified(strange.behave, timeout_s=2.0), ["spin", "stubborn", "exit:1", "a"] * 2, ["a"] * 8, pool=pool)
     assert scores.values == [0.0, 0.0, 0.0, 1.0] * 2
     assert scores.metrics["verifier_timeout"] == Metric(4.0, 8.0)
     assert scores.metrics["verifier_error"] == Metric(2.0, 8.0)
@@ -214,7 +214,7 @@ def test_an_empty_batch_starts_nothing(strange):
 
 def test_what_a_verifier_started_ends_with_it(strange, tmp_path):
     with VerifierPool(1) as pool:
-        scores = score(Verified(strange.behave), [f"child:{tmp_path / 'pid'}"], ["a"], timeout_s=1.0, pool=pool)
+        scores = score(Verified(strange.behave), [f"child:{tmp_path / 'pid'}"], ["a"], timeout_s=5.0, pool=pool)
     assert scores.metrics["verifier_timeout"].sum == 1.0
     assert gone(int((tmp_path / "pid").read_text()))
 
@@ -320,7 +320,7 @@ def test_processes_end_by_themselves_when_their_parent_was_killed(strange):
             score(Verified(strange.behave), ["a"], ["a"], pool=busy)
             os.write(write, f"{int(pool is not shared)} {pool.pids[0]} {busy.pids[0]}".encode())
             threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGKILL)).start()
-            score(Verified(strange.behave), ["spin"], ["a"], timeout_s=1.0, pool=busy)
+            score(Verified(strange.behave), ["spin"], ["a"], timeout_s=60.0, pool=busy)
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1]) == -signal.SIGKILL
     own, idle, busy = map(int, os.read(read, 100).split())

@@ -5,7 +5,7 @@ import reference
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlinf.algorithms.rewards.table import ItemF1, item_f1
+from rlinf.algorithms.rewards.matching import ItemF1, item_f1
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import REWARDS
 

@@ -14,7 +14,7 @@ from rlinf.algorithms.losses.policy.gspo import GSPO, gspo
 from rlinf.algorithms.losses.policy.ppo import PPOClip
 from rlinf.algorithms.losses.policy_loss import LossInputs
 from rlinf.algorithms.losses.terms import Aggregation
-from rlinf.core.errors import ConfigError, ShapeError
+from rlinf.core.errors import ConfigError
 from rlinf.core.metrics import means
 
 BOUNDS = {"clip_ratio_low": 0.2, "clip_ratio_high": 0.3}
@@ -167,18 +167,9 @@ def test_rows_of_one_decision_have_the_ratio_of_ppo():
         assert means(found.metrics) == pytest.approx(means(expected.metrics))
 
 
-@pytest.mark.parametrize("name", ["logprob_old", "mask", "advantage"])
-@pytest.mark.parametrize(("place", "loss"), [("gspo", lambda **x: gspo(**x, **BOUNDS)), ("gmpo", gmpo)])
-def test_a_wrong_shape_is_named(place, loss, name):
-    inputs = {k: torch.zeros(2, 3) for k in ("logprob", "logprob_old", "advantage")} | {"mask": torch.ones(2, 3) > 0}
-    inputs[name] = inputs[name][:1]
-    with pytest.raises(ShapeError, match=rf"{place}\({name}\): expected shape \(2, 3\), found \(1, 3\)"):
-        loss(**inputs)
-
-
 def test_bounds_out_of_their_range_are_refused_by_name():
     for name in ("clip_log_ratio_low", "clip_log_ratio_high"):
-        with pytest.raises(ConfigError, match=rf"{name}: expected a value in \[0, inf\]"):
+        with pytest.raises(ConfigError, match=rf"{name}: expected at least 0"):
             GMPO(**{name: -0.1})
         with pytest.raises(ConfigError, match=name):
             gmpo(*row([0.0], 1.0), **{name: -0.1})

@@ -5,10 +5,8 @@ from functools import partial
 
 import pytest
 import torch
+from held_bytes import HeldBytes
 from loss_cases import AGGREGATIONS, case, gradient
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
-from torch.utils.weak import WeakIdKeyDictionary
 
 from rlinf.algorithms import tiling
 from rlinf.algorithms.advantages.returns import gae
@@ -180,30 +178,13 @@ def test_gae_in_tiles_is_gae(masked, gamma, shrink):
         gae(reward.detach(), value, ended, cut[:, :5], **options)
 
 
-class Held(TorchDispatchMode):
-    """The most bytes that results of operations held at once."""
-
-    def __init__(self):
-        super().__init__()
-        self.alive, self.most = WeakIdKeyDictionary(), 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        given = {x.untyped_storage()._cdata for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)}
-        for x in tree_leaves(out):
-            if isinstance(x, torch.Tensor) and x.untyped_storage()._cdata not in given:
-                self.alive[x.untyped_storage()] = x.untyped_storage().nbytes()
-        self.most = max(self.most, sum(self.alive.values()))
-        return out
-
-
 @pytest.mark.parametrize("name", LOSSES.keys() - {"kl-cov", "clip-cov"})
 def test_a_large_loss_holds_little_more_than_its_gradient(name, shrink):
     """Less than three copies of the log-probabilities and some tiles; everything at once takes up to twenty."""
     shrink(2**9)
     logprob = torch.randn(64, 128, requires_grad=True)
     old, one, mask = logprob.detach() + 0.1, torch.ones(64, 128), torch.ones(64, 128, dtype=torch.bool)
-    with Held() as held:
+    with HeldBytes() as held:
         LOSSES[name](logprob, old, one, mask, aggregation=AGGREGATIONS[2]).total.backward()
     assert logprob.grad.isfinite().all()
     assert held.most < 3 * 4 * logprob.numel() + 2**15

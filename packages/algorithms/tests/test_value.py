@@ -121,10 +121,10 @@ def test_a_wrong_shape_is_named(name):
 @pytest.mark.parametrize("params", [{"value_clip": 0.0}, {"huber_delta": 0.0}, {"value_loss_coef": -1.0}, {"clip_ratio_c": 1.0}])
 def test_hyper_parameters_out_of_their_range_are_refused_by_name(params):
     (name,) = params
-    with pytest.raises(ConfigError, match=rf"{name}: expected a value in"):
+    with pytest.raises(ConfigError, match=rf"{name}: expected "):
         ActorCritic(**params)
     if name in ("value_clip", "huber_delta"):
-        with pytest.raises(ConfigError, match=rf"{name}: expected a value in"):
+        with pytest.raises(ConfigError, match=rf"{name}: expected "):
             value_at(0.0, 0.0, 0.0, **params)
 
 

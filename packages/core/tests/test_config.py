@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlinf.core.config import expect_range, expect_seconds, read
+from rlinf.core.config import expect_at_least, expect_range, expect_seconds, read
 from rlinf.core.errors import ConfigError, ConfigErrors, refuse
 
 
@@ -247,7 +247,15 @@ def test_a_range_is_closed_unless_it_is_open() -> None:
     for value, options in ((0.0, {"open_low": True}), (1.0, {"open_high": True}), (math.nan, {}), (-0.1, {}), (1.1, {})):
         with pytest.raises(ConfigError, match=r"gamma: expected a value in [\[(]0, 1[\])], found"):
             expect_range("gamma", value, 0.0, 1.0, **options)
-    with pytest.raises(ConfigError, match=r"n: expected a value in \[1, inf\], found 0"):
+    with pytest.raises(ConfigError, match=r"n: expected at least 1, found 0"):
         expect_range("n", 0, 1)
     with pytest.raises(ConfigError, match=r"timeout_s: expected a value in \(0, 1e\+09\], found 1e\+30"):
         expect_seconds("timeout_s", 1e30)
+
+
+def test_a_bound_is_kept_and_what_to_do_is_told() -> None:
+    for value in (None, 2, 2.5):
+        expect_at_least("n", value, 2)
+    for value in (1, math.nan):
+        with pytest.raises(ConfigError, match=rf"n: expected at least 2, found {value}\. Raise it"):
+            expect_at_least("n", value, 2, "Raise it.")

@@ -23,6 +23,7 @@ from rlinf.core.evaluation import (
     ProblemProtocol,
     ProblemResult,
     Rate,
+    RealTimeChunking,
     pass_at_k,
     t_interval,
     wilson_interval,
@@ -40,6 +41,7 @@ OTHER = {
     "ignore_terminations": True,
     "mode": "train",
     "success": "at_end",
+    "real_time_chunking": RealTimeChunking(delay=1, execution_horizon=2, guidance=False),
 }
 ASKED = {"data": {"type": "arithmetic"}, "problems": (0, 1, 2), "sampling": {"temperature": 0.0}, "reward": {"success": 1.0}}
 OTHERWISE = {
@@ -147,6 +149,26 @@ def test_wrong_protocols(changes, message):
         protocol(**changes)
 
 
+@pytest.mark.parametrize(
+    ("delay", "horizon", "message"),
+    [
+        (-1, 2, "delay: expected at least 0, found -1"),
+        (0, 0, "execution_horizon: expected at least 1 and delay = 0, found 0"),
+        (3, 2, "execution_horizon: expected at least 1 and delay = 3, found 2"),
+    ],
+)
+def test_wrong_times(delay, horizon, message):
+    with pytest.raises(ConfigError, match=message):
+        RealTimeChunking(delay=delay, execution_horizon=horizon)
+
+
+def test_a_chunk_must_last_until_the_next_one_is_there():
+    timing = RealTimeChunking(delay=2, execution_horizon=3)
+    timing.expect_fitting(5, "here")
+    with pytest.raises(ConfigError, match=r"here\.execution_horizon: 3, and with delay 2 a chunk of 4 steps ends before"):
+        timing.expect_fitting(4, "here")
+
+
 def test_wrong_problems():
     with pytest.raises(ConfigError, match="problems: there is none"):
         asked(problems=())
@@ -181,7 +203,6 @@ def test_report(tmp_path):
     )
     assert [r.episode for r in report.results] == list(lines)
     assert (report.total.n, report.total.successes, report.total.rate) == (6, 3, 0.5)
-    assert {task: rate.successes for task, rate in report.per_task.items()} == {"red": 1, "blue": 2}
     assert report.means["success_once"] == 0.5
     report.write(tmp_path / "new" / "eval.json")
     assert EvalReport.load(tmp_path / "new" / "eval.json") == report
@@ -304,6 +325,26 @@ def test_rows_of_tasks_and_of_all():
     assert returns.to_dict()["return"]["t_95"] == list(t_interval(range(6)))
     assert [task["mean"] for task in returns.to_dict()["tasks"]] == [row.judged.mean for row in returns.rows[:2]]
     assert "return 2.50 [0.54, 4.46] of 6 episodes" in str(returns)
+
+
+def test_tasks_that_seeds_drew_are_in_the_order_of_their_numbers():
+    drawn = EpisodeProtocol(env="e", init_ids=(0, 1, 2), initial_states="seed")
+    results = tuple(dataclasses.replace(result(e, True, True), task=2 - e.number) for e in drawn.work_list())
+    assert [row.name for row in EvalReport(protocol=drawn, results=results).rows] == ["0", "1", "2", "all"]
+    asked = dataclasses.replace(drawn, init_ids=(0,), tasks=(2, 0))
+    results = tuple(result(e, True, True) for e in asked.work_list())
+    assert [row.name for row in EvalReport(protocol=asked, results=results).rows] == ["2", "0", "all"]
+
+
+def test_numbered_tasks_are_called_by_their_names(tmp_path):
+    numbered = dataclasses.replace(protocol(), tasks=(0, 7))
+    results = tuple(result(e, True, True) for e in numbered.work_list())
+    report = EvalReport(protocol=numbered, results=results, names={0: "reach", 3: "push"})
+    assert [row.name for row in report.rows] == ["0 reach", "7", "all"]
+    assert [task.get("name") for task in report.to_dict()["tasks"]] == ["reach", None]
+    report.write(tmp_path / "summary.json")
+    loaded = EvalReport.load(tmp_path / "summary.json")
+    assert (loaded, [row.name for row in loaded.rows]) == (report, ["0 reach", "7", "all"])
 
 
 def test_impossible_counts():

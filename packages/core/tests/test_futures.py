@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from rlinf.core.errors import ChannelClosed, ConfigError, DeadlineExceeded, WorkerError
-from rlinf.core.futures import gather, gather_within
+from rlinf.core.cluster.futures import gather, gather_within
+from rlinf.core.errors import ChannelClosed, ConfigError, DeadlineExceeded, Deadlock, WorkerError
 
 
 class Call:
@@ -35,6 +35,12 @@ class Call:
         return self._future.done()
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A consequence waits long for its cause, whose thread a busy machine may not run for a while; it comes at once otherwise."""
+    monkeypatch.setattr("rlinf.core.cluster.futures.GRACE_S", 60.0)
+
+
 @pytest.fixture
 def call() -> Any:
     pool = ThreadPoolExecutor(8)
@@ -53,23 +59,25 @@ def fail(error: Exception, after: float = 0.0) -> Callable[[], Any]:
 def test_results_are_in_order(call: Any) -> None:
     slow = call("slow", lambda: time.sleep(0.1) or "slow")
     fast = call("fast", lambda: "fast")
-    assert gather(slow, fast, timeout=5) == ["slow", "fast"]
-    assert gather(timeout=5) == []
+    assert gather(slow, fast, timeout=60) == ["slow", "fast"]
+    assert gather(timeout=60) == []
 
 
 def test_a_deadline_names_what_still_runs(call: Any) -> None:
     release = threading.Event()
+    done = call("done", int)
+    done.wait()
     start = time.monotonic()
     with pytest.raises(
         DeadlineExceeded, match=r"^env\.interact, actor\.recv: not done after 0\.2 s\. Pass a longer timeout"
     ) as late:
         gather(
-            call("env.interact", lambda: release.wait(5)),
-            call("done", int),
-            call("actor.recv", lambda: release.wait(5)),
+            call("env.interact", lambda: release.wait(60)),
+            done,
+            call("actor.recv", lambda: release.wait(60)),
             timeout=0.2,
         )
-    assert time.monotonic() - start < 2
+    assert time.monotonic() - start < 40
     assert "timeout_s" not in str(late.value), "whose key that would be is not known here"
     release.set()
 
@@ -78,8 +86,8 @@ def test_a_failure_ends_the_wait_at_once(call: Any) -> None:
     release = threading.Event()
     start = time.monotonic()
     with pytest.raises(ZeroDivisionError):
-        gather(call("stuck", lambda: release.wait(10)), call("bad", lambda: 1 // 0), timeout=10)
-    assert time.monotonic() - start < 2
+        gather(call("stuck", lambda: release.wait(60)), call("bad", lambda: 1 // 0), timeout=60)
+    assert time.monotonic() - start < 40
     release.set()
 
 
@@ -87,24 +95,35 @@ def test_the_first_cause_is_raised_and_its_consequences_are_notes(call: Any) -> 
     closed = ChannelClosed("channel rollout", "closed by its other end")
     cause = WorkerError("env", 1, "interact", "killed by signal 9")
     with pytest.raises(WorkerError, match=r"^env\[1\] failed in interact\(\): killed") as caught:
-        gather(call("rollout", fail(closed)), call("env", fail(cause, after=0.3)), timeout=10)
+        gather(call("rollout", fail(closed)), call("env", fail(cause, after=0.3)), timeout=60)
     assert caught.value.__notes__ == ["In consequence: channel rollout: closed by its other end"]
+
+
+def test_that_all_wait_where_a_worker_has_failed_is_no_news(call: Any) -> None:
+    stuck = Deadlock("local cluster", "every task waits for another")
+    cause = WorkerError("env", 1, "interact", "is gone", remote_traceback="Traceback (…", told=True)
+    for first, second in ((stuck, cause), (cause, stuck)):
+        with pytest.raises(WorkerError) as caught:
+            gather(call("one", fail(first)), call("other", fail(second, after=0.2)), timeout=60)
+        assert getattr(caught.value, "__notes__", []) == []
+    with pytest.raises(Deadlock):
+        gather(call("one", fail(stuck)), call("other", lambda: 1), timeout=60)
 
 
 def test_a_secondary_worker_error_yields_to_the_first_cause(call: Any) -> None:
     secondary = WorkerError("actor", 0, "recv", "its group failed", secondary=True)
     with pytest.raises(ValueError, match="cause"):
-        gather(call("actor", fail(secondary)), call("env", fail(ValueError("cause"), after=0.2)), timeout=10)
+        gather(call("actor", fail(secondary)), call("env", fail(ValueError("cause"), after=0.2)), timeout=60)
 
 
 def test_a_consequence_alone_is_still_raised(call: Any) -> None:
     with pytest.raises(ChannelClosed):
-        gather(call("a", fail(ChannelClosed("channel", "closed"))), call("b", lambda: 1), timeout=10)
+        gather(call("a", fail(ChannelClosed("channel", "closed"))), call("b", lambda: 1), timeout=60)
 
 
 def test_a_deadline_of_the_call_itself_is_a_failure(call: Any) -> None:
     with pytest.raises(DeadlineExceeded, match="channel rollout"):
-        gather(call("a", fail(DeadlineExceeded("channel rollout", "nothing came in 1 s"))), timeout=10)
+        gather(call("a", fail(DeadlineExceeded("channel rollout", "nothing came in 1 s"))), timeout=60)
 
 
 @pytest.mark.parametrize("timeout", [math.nan, math.inf, -1.0])
@@ -114,21 +133,26 @@ def test_a_timeout_that_no_clock_reaches_is_refused(call: Any, timeout: float) -
 
 
 def test_a_call_that_fails_beside_ends_the_wait(call: Any) -> None:
-    slow, broken = call("slow", lambda: time.sleep(3.0)), call("broken", fail(WorkerError("env", 0, "play", "died"), after=0.1))
+    release = threading.Event()
+    slow = call("slow", lambda: release.wait(60))
+    broken = call("broken", fail(WorkerError("env", 0, "play", "died"), after=0.1))
     with pytest.raises(WorkerError, match="died"):
-        gather_within(30.0, [slow], remedy="", beside=[broken])
+        gather_within(60.0, [slow], remedy="", beside=[broken])
     assert not slow.done(), "it was not waited for"
+    release.set()
 
 
 def test_a_call_beside_is_not_waited_for(call: Any) -> None:
-    fast, slow = call("fast", lambda: 1), call("slow", lambda: time.sleep(3.0))
-    assert gather_within(30.0, [fast], remedy="", beside=[slow]) == [1]
+    release = threading.Event()
+    fast, slow = call("fast", lambda: 1), call("slow", lambda: release.wait(60))
+    assert gather_within(60.0, [fast], remedy="", beside=[slow]) == [1]
     assert not slow.done()
-    assert gather_within(30.0, [fast], remedy="", beside=[fast]) == [1]
+    assert gather_within(60.0, [fast], remedy="", beside=[fast]) == [1]
+    release.set()
 
 
 def test_the_failure_that_is_shown_is_the_cause_beside(call: Any) -> None:
     closed = call("actor", fail(ChannelClosed("actor", "the other end is gone")))
     died = call("env", fail(WorkerError("env", 0, "play", "died"), after=0.2))
     with pytest.raises(WorkerError, match="died"):
-        gather_within(30.0, [closed], remedy="", beside=[died])
+        gather_within(60.0, [closed], remedy="", beside=[died])

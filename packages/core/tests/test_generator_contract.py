@@ -7,7 +7,7 @@ import pytest
 
 from rlinf.core import Completion, Weights
 from rlinf.core.errors import ConfigError, ContractError
-from rlinf.core.generation import SamplingConfig
+from rlinf.core.language.generation import SamplingConfig
 from rlinf.core.testing import GeneratorContract
 from rlinf.core.testing.generator import CHECKS
 

@@ -27,10 +27,11 @@ from rlinf.core.process import (
     is_running,
     log_ending,
     log_tail,
+    own_cores,
 )
 
 SLEEPS = "import time; time.sleep(600)"
-SOON_S = 20.0
+SOON_S = 60.0
 """Far above what anything here takes, for a machine that is busy."""
 FAMILY = """
 import os, signal, subprocess, sys, time
@@ -108,11 +109,12 @@ def test_a_fork_of_the_parent_does_not_keep_a_child_alive(tmp_path: Path) -> Non
 @pytest.mark.parametrize("how", ["", "ignores", "alone", "ignores alone"])
 def test_a_stop_is_bounded_and_leaves_nobody(tmp_path: Path, how: str) -> None:
     log = tmp_path / "log"
-    child = python(FAMILY, *how.split(), log=log, grace_s=0.5)
+    # One that hears what it is told has long to end, as a busy machine may not run it for a while.
+    child = python(FAMILY, *how.split(), log=log, grace_s=0.5 if "ignores" in how else 45.0)
     family = pids_in(log)
     began = time.monotonic()
     child.stop()
-    assert time.monotonic() - began < SOON_S
+    assert time.monotonic() - began < 40.0, "before what is given to those that hear"
     assert gone(family)
     assert child.returncode == (-signal.SIGKILL if "ignores" in how else -signal.SIGTERM)
 
@@ -133,7 +135,7 @@ def test_what_an_ended_child_leaves_is_killed_and_no_zombie_stays(tmp_path: Path
     assert child.wait(SOON_S) == 0
     assert child.returncode == 0
     assert gone(family)
-    assert not Path(f"/proc/{family[0]}").exists()
+    assert eventually(lambda: not Path(f"/proc/{family[0]}").exists())
 
 
 def test_a_child_that_is_forgotten_ends(tmp_path: Path) -> None:
@@ -141,7 +143,7 @@ def test_a_child_that_is_forgotten_ends(tmp_path: Path) -> None:
     family = pids_in(tmp_path / "log")
     del child
     assert gone(family)
-    assert not Path(f"/proc/{family[0]}").exists()
+    assert eventually(lambda: not Path(f"/proc/{family[0]}").exists())
 
 
 def test_waiting() -> None:
@@ -307,6 +309,14 @@ def test_a_free_port() -> None:
         assert free_port() != taken.getsockname()[1]
     with pytest.raises(ConfigError, match=r"no port from 1024 to 1000 is free\. Raise max_port_num"):
         free_port(max_port_num=1000)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a process can't be kept from cores")
+def test_cores_that_are_forbidden_do_not_count() -> None:
+    one = min(os.sched_getaffinity(0))
+    code = f"import os; os.sched_setaffinity(0, {{{one}}}); from rlinf.core.process import own_cores; print(own_cores())"
+    assert own_cores() == len(os.sched_getaffinity(0))
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "1\n"
 
 
 def test_the_core_does_not_load_it() -> None:

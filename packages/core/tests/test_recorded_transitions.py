@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from rlinf.core.data import ArraySpec, EnvSpec
+from rlinf.core.data.offline import OfflineEpisode
 from rlinf.core.errors import ConfigError
-from rlinf.core.offline import OfflineEpisode
 from rlinf.core.replay import RecordedTransitions
 
 SPEC = EnvSpec(
@@ -74,9 +74,17 @@ def test_without_bootstrapping_a_cut_is_an_end() -> None:
     assert drawn([episode(0, 2)], bootstrap_truncated=False)[0, 1] == (0.1, 2, 2, True, 0.5)
 
 
+def test_a_recording_that_stops_was_cut() -> None:
+    stopped = episode(0, 2, truncated=np.zeros(2, bool))
+    assert drawn([stopped])[0, 1] == (0.1, 2, 2, False, 0.5)
+    assert drawn([stopped], bootstrap_truncated=False)[0, 1] == (0.1, 2, 2, True, 0.5)
+
+
 def test_a_chunk_is_one_decision() -> None:
     found = drawn([episode(0, 3)], chunk=2)
     assert found == {(0, 0): (0.0, 0.1, 3, 2, False, 0.5), (0, 2): (0.2, 0.2, 3, 3, False, 0.5)}
+    ended = drawn([episode(0, 4, terminated=True), episode(1, 3, terminated=True)], chunk=2)
+    assert {state: found[4] for state, found in ended.items()} == {(0, 0): False, (0, 2): True, (1, 0): False, (1, 2): True}
 
 
 def test_without_final_observations_the_step_before_a_cut_is_left_out() -> None:

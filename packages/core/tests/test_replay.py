@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlinf.core.data import ArraySpec
+from rlinf.core.data import ArraySpec, Trajectory
 from rlinf.core.errors import CheckpointError, ConfigError, RLinfError, ShapeError
 from rlinf.core.replay import ReplayBuffer, bytes_of_slot
-from rlinf.core.trajectory import Trajectory
 
 GAMMA = 0.9
 
@@ -181,16 +180,25 @@ def test_a_truncated_episode_bootstraps_from_its_final_observation_and_a_termina
     ]
 
 
-def test_every_transition_is_equally_likely() -> None:
-    pieces = [Piece(0, 0, 1, "terminated"), Piece(0, 1, 1, "terminated"), Piece(1, 0, 5, ""), Piece(0, 2, 1, "truncated")]
-    buffer = ReplayBuffer(capacity=30, producers=3, seed=5)
-    buffer.add(rows(pieces, iter(range(1, 9)), {}), producers(pieces))
-    drawn = 80_000
+@pytest.mark.parametrize(
+    ("pieces", "capacity"),
+    [
+        ([Piece(0, 0, 1, "terminated"), Piece(0, 1, 1, "terminated"), Piece(1, 0, 5, ""), Piece(0, 2, 1, "truncated")], 30),
+        ([Piece(producer, 0, 4, "truncated") for producer in range(3)], 15),
+        ([Piece(producer, 0, 4, "truncated") for producer in range(3)], 60),
+    ],
+    ids=["rings that differ", "full ones that are alike", "alike, filled in part"],
+)
+def test_every_transition_is_equally_likely(pieces: list[Piece], capacity: int) -> None:
+    count = sum(piece.length for piece in pieces)
+    buffer = ReplayBuffer(capacity=capacity, producers=3, seed=5)
+    buffer.add(rows(pieces, iter(range(1, count + 1)), {}), producers(pieces))
+    drawn = 10_000 * count
     sampled: Any = buffer.sample(drawn)
     _, counts = np.unique(sampled.observation["states"], return_counts=True)
-    assert len(counts) == 8
-    # Six standard deviations of a binomial with p = 1/8.
-    assert np.abs(counts - drawn / 8).max() < 6 * (drawn / 8 * 7 / 8) ** 0.5
+    assert len(counts) == count
+    # Six standard deviations of a binomial with p = 1 / count.
+    assert np.abs(counts - drawn / count).max() < 6 * (drawn / count * (count - 1) / count) ** 0.5
 
 
 def test_images_are_kept_once_in_their_own_type() -> None:
@@ -255,16 +263,19 @@ def test_what_cannot_be_kept_is_refused() -> None:
         buffer.add(dataclasses.replace(trajectory, observation={"other": np.zeros((2, 4, 1), np.float32)}), producers(pieces))
 
 
-def test_rows_that_arrive_together_are_kept_as_if_one_after_another() -> None:
+@pytest.mark.parametrize("ends", [False, True])
+def test_rows_that_arrive_together_are_kept_as_if_one_after_another(ends: bool) -> None:
     def row(number: int, first: int) -> Trajectory[Any]:
         steps = np.arange(first, first + 3, dtype=np.float32)[None] + 100 * number
+        # The episodes of one producer go on, those of the others end together or alone.
+        episode = first // (9, 6, 3)[number]
         return Trajectory.of(
             context={},
             action=steps[:, :, None, None],
             logprob=steps,
             reward=steps,
-            truncated=np.zeros((1, 3), bool),
-            episode=np.array([number]),
+            truncated=np.array([[False, False, ends and (first + 3) // (9, 6, 3)[number] > episode]]),
+            episode=np.array([3 * episode + number if ends else number]),
             observation={"states": np.append(steps, steps[:, -1:] + 1, 1)[:, :, None]},
         )
 

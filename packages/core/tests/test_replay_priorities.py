@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlinf.core.data import Trajectory
 from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.core.replay import ReplayBuffer, Transitions
 from rlinf.core.replay.sampling import Sampling
 from rlinf.core.replay.sum_tree import SumTree
-from rlinf.core.trajectory import Trajectory
 
 
 def rows(lengths: list[int], *, first: int = 0, end: bool = True, episode: int = 0) -> Trajectory[Any]:
@@ -72,6 +72,15 @@ def test_a_tree_finds_what_running_sums_find(size: int, changes: list[Any], seed
     slack = 1e-9 * tree.total
     assert (mass <= ends[found] + slack).all()
     assert (mass >= ends[found] - np.array(plain)[found] - slack).all()
+
+
+def test_a_tree_finds_the_number_that_begins_at_a_mass() -> None:
+    """Also in a tree of several levels: of numbers 1 index i is found from i on, up to i + 1."""
+    tree = SumTree(1500)
+    tree.set_all(np.ones(1500))
+    whole = np.arange(1500.0)
+    np.testing.assert_array_equal(tree.find(whole), np.arange(1500))
+    np.testing.assert_array_equal(tree.find(whole + 0.75), np.arange(1500))
 
 
 def test_priorities_and_weights_are_those_of_the_paper() -> None:
@@ -133,6 +142,25 @@ def test_new_transitions_have_the_largest_priority_and_overwritten_ones_none() -
     np.testing.assert_array_equal(held, before)
 
 
+def test_a_new_transition_has_the_largest_priority_that_was_ever_seen() -> None:
+    made = buffer()
+    made.add(rows([4, 3]), [0, 1])
+    index = drawable(made)
+    for error in (5.0, 1.0):
+        made.update_priorities(index, np.full(7, error))
+    made.add(rows([2, 1], episode=1), [0, 1])
+    powers: Any = made._priorities
+    np.testing.assert_allclose(powers.powers.reshape(2, 20)[0, [0, 5]], [1.01**0.7, 5.01**0.7])
+
+
+def test_each_part_of_the_sum_is_drawn_from_by_itself() -> None:
+    made = buffer()
+    made.add(rows([4]), [0])
+    # Four alike, two in each half: all pairs of one of the first half and one of the second.
+    drawn = {tuple(made.draw(2)[:, 1].tolist()) for _ in range(64)}
+    assert drawn == {(0, 2), (0, 3), (1, 2), (1, 3)}
+
+
 def test_a_ring_that_turns_over_never_offers_a_slot_without_a_decision() -> None:
     made, random = buffer(capacity=14, n_step=3), np.random.default_rng(1)
     for turn in range(60):
@@ -156,6 +184,13 @@ def test_it_goes_on_to_the_bit(tmp_path: Path) -> None:
         for each in (made, other):
             each.update_priorities(drawn, np.linspace(0, 7, 16))
             each.add(rows([2, 3], first=9, end=turn == 3, episode=turn), [0, 1])
+    resumed = buffer()
+    made.save(tmp_path)
+    resumed.load(tmp_path)
+    for each in (made, resumed):
+        each.add(rows([2, 3], first=20, episode=9), [0, 1])
+    # A new transition gets the largest that was seen before the break.
+    np.testing.assert_array_equal(resumed._priorities.powers, made._priorities.powers)
     with pytest.raises(CheckpointError, match="has sampling by priority, expected uniform sampling"):
         ReplayBuffer(capacity=40, producers=2).load(tmp_path)
 

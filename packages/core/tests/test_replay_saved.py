@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rlinf.core.data import Trajectory
 from rlinf.core.errors import CheckpointError, RLinfError
 from rlinf.core.replay import ReplayBuffer
 from rlinf.core.replay.saved import SavedBuffer
-from rlinf.core.trajectory import Trajectory
 
 
 def filled(*, producers: int = 3, steps: int = 5, folder: Path | None = None, capacity: int = 60) -> ReplayBuffer:

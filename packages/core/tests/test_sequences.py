@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlinf.core.data.sequences import at_granularity, first_fit_decreasing
 from rlinf.core.errors import ConfigError
-from rlinf.core.sequences import at_granularity, first_fit_decreasing
 
 
 def test_each_goes_into_the_first_bin_with_room():

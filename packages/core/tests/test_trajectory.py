@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlinf.core import Batch, Credit, Decision, Trajectory
-from rlinf.core.arrays import as_numpy, is_tensor
+from rlinf.core.data.arrays import as_numpy, is_tensor
 from rlinf.core.errors import ShapeError
 
 Convert = Callable[[Any], Any]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlinf.core.arrays import Array, as_numpy, concatenate, is_tensor
-from rlinf.core.tree import tree_combine, tree_concatenate, tree_index, tree_leaves, tree_map
+from rlinf.core.data.arrays import Array, as_numpy, concatenate, is_tensor
+from rlinf.core.data.tree import tree_combine, tree_concatenate, tree_index, tree_leaves, tree_map
 
 LEAVES = st.integers(-5, 5)
 TREES: Any = st.recursive(LEAVES, lambda children: st.dictionaries(st.sampled_from("abcd"), children, min_size=1), max_leaves=8)

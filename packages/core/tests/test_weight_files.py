@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
+from rlinf.core.checkpoints.weight_files import CANDIDATES, find_weights, newest_checkpoint, read_shards
 from rlinf.core.errors import CheckpointError
-from rlinf.core.weight_files import CANDIDATES, find_weights, newest_checkpoint, read_shards
 
 
 def put(file: Path) -> Path:

@@ -10,9 +10,9 @@ import pytest
 
 from rlinf.core import Worker, WorkerContext
 from rlinf.core.errors import ConfigError, RLinfError, UnknownName
-from rlinf.core.timers import timers_of_call
 from rlinf.core.worker import injected
-from rlinf.core.worker_context import CurrentWorker, WorkerAddress
+from rlinf.core.worker.context import CurrentWorker, WorkerAddress
+from rlinf.core.worker.timers import timers_of_call
 
 
 class Adder(Worker):
@@ -32,10 +32,10 @@ class Mailbox:
     def __init__(self) -> None:
         self.items: list[Any] = []
 
-    def send(self, item: Any, group: str, rank: int, *, tag: str = "") -> None:
+    def send(self, item: Any, group: str, rank: int, *, tag: str = "", async_op: bool = False) -> None:
         self.items.append((item, group, rank, tag))
 
-    def recv(self, group: str, rank: int, *, tag: str = "", timeout: float | None = None) -> Any:
+    def recv(self, group: str, rank: int, *, tag: str = "", timeout: float | None = None, async_op: bool = False) -> Any:
         return self.items.pop()
 
 
@@ -99,14 +99,15 @@ def test_a_group_spec_carries_class_and_arguments() -> None:
 
 def test_timers_add_up_until_they_are_read() -> None:
     worker = Adder(1)
+    began = time.perf_counter()
     for _ in range(2):
         with worker.worker_timer("sleep"):
             time.sleep(0.01)
     with pytest.raises(ZeroDivisionError), worker.worker_timer("failed"):
         _ = 1 // 0
-    times = worker.pop_execution_times()
+    times, most = worker.pop_execution_times(), time.perf_counter() - began
     assert set(times) == {"sleep", "failed"}
-    assert 0.02 <= times["sleep"] < 1
+    assert 0.02 <= times["sleep"] < most
     assert worker.pop_execution_times() == {}
 
 
@@ -146,11 +147,11 @@ class Napper(Worker):
 
 
 def test_a_decorated_method_is_timed_by_its_tag_or_its_name() -> None:
-    worker = Napper()
+    worker, began = Napper(), time.perf_counter()
     assert (worker.nap(0.01), asyncio.run(worker.doze()), worker.nap.__name__) == (0.01, "rested", "nap")
     with pytest.raises(ZeroDivisionError):
         worker.fail()
-    assert 0.01 <= worker.pop_execution_time("nap") < 1
+    assert 0.01 <= worker.pop_execution_time("nap") < time.perf_counter() - began
     with pytest.raises(UnknownName, match=r"timer 'nap': it has not run since .* Known: doze, fail"):
         worker.pop_execution_time("nap")
     assert set(worker.pop_execution_times()) == {"doze", "fail"}
@@ -163,7 +164,7 @@ def test_timers_of_a_call_are_those_that_end_in_it() -> None:
         worker.nap(0.01)
         worker.nap(0.01)
     worker.nap(0.0)
-    assert 0.02 <= seconds["nap"] < 1
+    assert seconds["nap"] >= 0.02
     assert worker.pop_execution_time("nap") >= seconds["nap"]
 
 

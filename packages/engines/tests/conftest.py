@@ -4,8 +4,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
+# Small networks are an order of magnitude slower when threads compete for the cores of a busy machine.
+torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

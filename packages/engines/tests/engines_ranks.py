@@ -14,12 +14,12 @@ import torch
 from engines_text import OwnLoss, ToyWriter, sequence_loss, text_batch, token_loss
 from engines_toy import parts_of_rank, run_cases
 from safetensors.torch import save_file
-from weight_sync_toy import Post, exchange_at
+from weight_sync_toy import ToyNetwork, exchange_at
 
 from rlinf.core import Weights
 from rlinf.engines import CheckpointConfig, FSDPConfig, FSDPTrainerConfig, OptimConfig
-from rlinf.engines.checksum import checksums
 from rlinf.engines.weight_sync import BucketWeightSync, DiskWeightSync, FullWeightSync, PatchWeightSync
+from rlinf.engines.weights.checksum import checksums
 
 STEPS = 2
 SHARED = {"timeout_s": 60.0}
@@ -108,17 +108,17 @@ def run_chain(rank: int, rendezvous: list[str], folder: Path) -> None:
 def run_sent(rank: int, rendezvous: str, folder: Path) -> None:
     """Two ranks send lazily by each way, to a receiver that takes the weights and to one that can't; training goes on."""
     trainer = visible("full_shard").build(ToyWriter(seed=rank), rank=rank, world_size=2, rendezvous=rendezvous)
-    post, held = Post(), dict(ToyWriter(seed=9).state_dict())
+    network, held = ToyNetwork(), dict(ToyWriter(seed=9).state_dict())
     short = {name: tensor for name, tensor in held.items() if not name.startswith("value_head")}
     seen: dict[str, object] = {}
     for name, sync in ways(folder / "shared").items():
         for current in (held, short, held):
             weights = trainer.lazy_weights()
             if rank:
-                sync.send(post.at("actor", rank), weights, "rollout", [])
+                sync.send(network.at("actor", rank), weights, "rollout", [])
             else:
                 receiver = Weights(tensors=current, version=0)
-                sent, got = exchange_at(sync, post.at("actor", 0), weights, [post.at("rollout", 0)], [receiver])
+                sent, got = exchange_at(sync, network.at("actor", 0), weights, [network.at("rollout", 0)], [receiver])
             whole = trainer.weights().tensors
             if rank == 0 and current is held:
                 seen[name] = [sent is None, checksums(got.tensors) == checksums(whole), got.version]
@@ -158,10 +158,16 @@ def ways(shared: Path) -> dict:
     }
 
 
+_HELD: list[socket.socket] = []
+
+
 def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
+    """A port for a store of torch, which may bind it again; it stays bound here, so that nobody else is given it before."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.bind(("127.0.0.1", 0))
+    _HELD.append(sock)
+    return sock.getsockname()[1]
 
 
 def launch(folder: Path, world_size: int, cases: list[str]) -> Path:

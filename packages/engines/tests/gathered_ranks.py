@@ -8,12 +8,12 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
-from weight_sync_toy import Post, together
+from weight_sync_toy import ToyNetwork, together
 
 from rlinf.core import Weights
-from rlinf.engines.checksum import checksums
-from rlinf.engines.lazy_tensors import Gathered
 from rlinf.engines.weight_sync import BucketWeightSync
+from rlinf.engines.weights.checksum import checksums
+from rlinf.engines.weights.lazy_tensors import Gathered
 
 
 class Asked(Gathered):
@@ -34,16 +34,16 @@ def main(meeting: str, rank: int) -> dict:
     plain = {name: tensor.clone() for name, tensor in module.state_dict().items()}
     mesh = init_device_mesh("cpu", (2,))
     state = {name: distribute_tensor(tensor, mesh, [Shard(0)]) for name, tensor in plain.items()}
-    sync, post, tensors = BucketWeightSync(bucket_size=32, verify=True, timeout_s=100), Post(), Asked(state)
+    sync, network, tensors = BucketWeightSync(bucket_size=32, verify=True, timeout_s=100), ToyNetwork(), Asked(state)
     weights = Weights(tensors=tensors, version=1)
     seen = {"placements": str(state["0.weight"].placements), "names": list(tensors), "count": len(tensors)}
     if rank:
-        sync.send(post.at("actor", rank), weights, "rollout", [])
+        sync.send(network.at("actor", rank), weights, "rollout", [])
     else:
         held = Weights(tensors={name: torch.zeros_like(tensor) for name, tensor in plain.items()}, version=0)
         _, received = together(
-            lambda: sync.send(post.at("actor", 0), weights, "rollout", [0]),
-            lambda: sync.recv(post.at("rollout", 0), held, "actor", 0),
+            lambda: sync.send(network.at("actor", 0), weights, "rollout", [0]),
+            lambda: sync.recv(network.at("rollout", 0), held, "actor", 0),
             join_s=110,
         )
         seen["arrived"] = checksums(received.tensors) == checksums(plain)

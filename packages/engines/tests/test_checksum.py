@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlinf.engines.checksum import WORDS, _keys, checksum
-
-torch.set_num_threads(1)
+from rlinf.engines.weights.checksum import WORDS, _keys, checksum
 
 
 def reference(data: bytes) -> str:

@@ -5,16 +5,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from weight_sync_toy import Post, exchange_at
+from weight_sync_toy import ToyNetwork, exchange_at
 
 from rlinf.core import Weights
 from rlinf.core.errors import WeightSyncError
-from rlinf.engines.checksum import checksum, checksums
 from rlinf.engines.weight_sync import PatchWeightSync
 from rlinf.engines.weight_sync.delta import Delta, apply, changed_positions, decode_positions, delta, encode_positions
 from rlinf.engines.weight_sync.messages import Part
+from rlinf.engines.weights.checksum import checksum, checksums
 
-torch.set_num_threads(1)
 KINDS = [torch.bfloat16, torch.float16, torch.float32, torch.float64, torch.int8, torch.float8_e4m3fn, torch.complex128]
 
 
@@ -98,10 +97,10 @@ class Wire:
     """One sender and receivers that go on, and what was said."""
 
     def __init__(self, sync, receivers=1):
-        self.sync, self.post, self.parts = sync, Post(), []
-        self.post.spoil = self.see
-        self.sender = self.post.at("actor", 0)
-        self.desks = [self.post.at("rollout", rank) for rank in range(receivers)]
+        self.sync, self.network, self.parts = sync, ToyNetwork(), []
+        self.network.spoil = self.see
+        self.sender = self.network.at("actor", 0)
+        self.messengers = [self.network.at("rollout", rank) for rank in range(receivers)]
 
     def see(self, item):
         if isinstance(item, Part) and item.content is not None:
@@ -111,7 +110,9 @@ class Wire:
     def __call__(self, tensors, *held, version=1):
         self.parts.clear()
         weights = Weights(tensors=tensors, version=version)
-        sender, *received = exchange_at(self.sync, self.sender, weights, self.desks, [Weights(tensors=h, version=0) for h in held])
+        sender, *received = exchange_at(
+            self.sync, self.sender, weights, self.messengers, [Weights(tensors=h, version=0) for h in held]
+        )
         assert sender is None, sender
         return [weights.tensors for weights in received]
 
@@ -184,7 +185,7 @@ def test_the_comparison_is_after_the_cast_to_the_receivers_type():
             PatchWeightSync(timeout_s=5),
             wire.sender,
             Weights(tensors={"w": new}, version=1),
-            wire.desks,
+            wire.messengers,
             [Weights(tensors=held, version=1)],
         )[1]
     with pytest.raises(WeightSyncError, match=r"w: expected torch.int8\[300\], found torch.float32\[300\]"):
@@ -192,7 +193,7 @@ def test_the_comparison_is_after_the_cast_to_the_receivers_type():
             wire.sync,
             wire.sender,
             Weights(tensors={"w": new}, version=1),
-            wire.desks,
+            wire.messengers,
             [Weights(tensors={"w": new.to(torch.int8)}, version=1)],
         )[1]
 

@@ -8,11 +8,10 @@ import torch
 
 from rlinf.core.errors import ConfigError, NonFiniteError, ShapeError
 from rlinf.core.metrics import merge
-from rlinf.engines.checksum import checksums
 from rlinf.engines.guards import FiniteWatch, LargestBound, Scores, StepZeroError, StepZeroGate, drift
 from rlinf.engines.guards.gap import beyond
+from rlinf.engines.weights.checksum import checksums
 
-torch.set_num_threads(1)
 ROWS, LENGTH, TOKENS = 16, 12, 20
 
 

@@ -6,9 +6,7 @@ from engines_text import ToyWriter, text_batch, token_loss
 
 from rlinf.core import LossOutput
 from rlinf.engines import AmpAutocast, CheckpointConfig, FSDPConfig, FSDPTrainerConfig, MixedPrecision, OptimConfig
-from rlinf.engines.loss_scale import FIRST, PATIENCE, LossScale
-
-torch.set_num_threads(1)
+from rlinf.engines.optim.loss_scale import FIRST, PATIENCE, LossScale
 
 WAYS = {
     "autocast": FSDPConfig(amp_autocast=AmpAutocast(enabled=True, precision="fp16")),

@@ -10,8 +10,6 @@ from torch import nn
 
 from rlinf.engines import FSDPConfig, FSDPTrainerConfig, MixedPrecision, OptimConfig
 
-torch.set_num_threads(1)
-
 SMALL = OptimConfig(lr=1e-6, clip_grad=None)
 WAYS = {
     "auto": FSDPConfig(),

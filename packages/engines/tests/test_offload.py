@@ -8,8 +8,6 @@ from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.engines import FSDPTrainerConfig, OptimConfig
 from rlinf.engines import offload as offload_module
 
-torch.set_num_threads(1)
-
 
 def built(policy=None, **config):
     trainer = FSDPTrainerConfig(OptimConfig(lr=0.1), **config).build(policy or ToyWriter(), rank=0, world_size=1, rendezvous="")

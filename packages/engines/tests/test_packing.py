@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from rlinf.core.errors import ShapeError
 from rlinf.engines import FSDPTrainerConfig, OptimConfig
-from rlinf.engines.packing import PacksRows, pack, packed_micro_batches, plan_packing, token_lengths
+from rlinf.engines.packing.rows import PacksRows, pack, packed_micro_batches, plan_packing, token_lengths
 
-torch.set_num_threads(1)
 LENGTHS = st.lists(st.integers(0, 40), max_size=30)
 
 

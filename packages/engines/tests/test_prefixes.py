@@ -12,13 +12,12 @@ from engines_text import ToyWriter, sequence_loss, text_batch, token_loss
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlinf.core.data import Batch
 from rlinf.core.errors import ConfigError
-from rlinf.core.trajectory import Batch
 from rlinf.engines import FSDPTrainerConfig, OptimConfig
-from rlinf.engines.packing import packed_micro_batches
-from rlinf.engines.prefixes import PrefixTree, prefix_trees, seen_until, tree_places
+from rlinf.engines.packing.prefixes import PrefixTree, prefix_trees, seen_until, tree_places
+from rlinf.engines.packing.rows import packed_micro_batches
 
-torch.set_num_threads(1)
 ROWS = st.lists(st.lists(st.integers(0, 2), max_size=7), max_size=8)
 
 

@@ -12,9 +12,7 @@ from engines_toy import ToyPolicy, toy_batch, toy_loss
 
 from rlinf.core.errors import ConfigError
 from rlinf.engines import FSDPTrainerConfig, OptimConfig
-from rlinf.engines.optimizer import adamw
-
-torch.set_num_threads(1)
+from rlinf.engines.optim.optimizer import adamw
 
 
 def built(optim: OptimConfig, policy=None):

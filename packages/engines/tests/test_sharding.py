@@ -15,8 +15,6 @@ from rlinf.core.errors import CheckpointError, ConfigError, RLinfError
 from rlinf.engines import AmpAutocast, CheckpointConfig, FSDPConfig, FSDPTrainerConfig, MixedPrecision, OptimConfig, WrapPolicy
 from rlinf.engines.activation_checkpointing import blocks_of
 
-torch.set_num_threads(1)
-
 
 def compare(found: Path, name: str, world_size: int, folder: Path) -> None:
     (folder / name).mkdir()

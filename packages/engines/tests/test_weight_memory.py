@@ -1,14 +1,11 @@
 """What a trainer says of its memory is what it takes."""
 
 import pytest
-import torch
 from engines_text import text_batch, token_loss
 from test_masters import BrainWriter
 
-from rlinf.core.weight_memory import SaysMemory, WeightSize
+from rlinf.core.declarations import SaysMemory, WeightSize
 from rlinf.engines import FSDPConfig, FSDPTrainerConfig, MixedPrecision
-
-torch.set_num_threads(1)
 
 
 def sizes(policy):

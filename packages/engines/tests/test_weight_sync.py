@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from weight_sync_toy import Post, exchange, model
+from weight_sync_toy import ToyNetwork, exchange, model
 
 from rlinf.core import Weights
 from rlinf.core.errors import ConfigError, DeadlineExceeded, WeightSyncError
@@ -26,9 +26,9 @@ def test_everything_arrives_to_the_bit():
 
 @pytest.mark.parametrize("receivers", [1, 2, 3])
 def test_parts_go_to_several_receivers_in_one_broadcast(receivers):
-    post = Post()
-    exchange(model(), *(model() for _ in range(receivers)), post=post)
-    assert any(to is None for _, to, _ in post.sent) == (receivers > 1)
+    network = ToyNetwork()
+    exchange(model(), *(model() for _ in range(receivers)), network=network)
+    assert any(to is None for _, to, _ in network.sent) == (receivers > 1)
 
 
 def test_what_was_received_is_the_receivers_own():
@@ -59,10 +59,10 @@ def test_a_mismatch_is_an_error_on_every_side(change, difference):
 
 
 def test_nothing_is_transferred_before_the_comparison():
-    post, sync = Post(), FullWeightSync(timeout_s=0.05)
+    network, sync = ToyNetwork(), FullWeightSync(timeout_s=0.05)
     with pytest.raises(DeadlineExceeded):
-        sync.send(post.at("actor", 0), model(), "rollout", [0])
-    sent = [pickle.loads(data) for queue in post.queues.values() for data in list(queue.queue)]
+        sync.send(network.at("actor", 0), model(), "rollout", [0])
+    sent = [pickle.loads(data) for queue in network.queues.values() for data in list(queue.queue)]
     assert [type(message) for message in sent] == [Announcement, Refusal]
 
 
@@ -89,9 +89,9 @@ def test_by_name():
 
 
 def test_a_part_that_does_not_fit_is_refused_by_all():
-    post = Post()
-    post.spoil = lambda item: replace(item, content={"a.bias": item.content["a.bias"]}) if isinstance(item, End) else item
-    results = exchange(model(), model(), model(), post=post)
+    network = ToyNetwork()
+    network.spoil = lambda item: replace(item, content={"a.bias": item.content["a.bias"]}) if isinstance(item, End) else item
+    results = exchange(model(), model(), model(), network=network)
     assert all(isinstance(result, WeightSyncError) for result in results)
     assert "b.weight came with 0 bytes, expected 24" in " ".join(map(str, results))
 

@@ -11,18 +11,16 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from weight_sync_toy import Post, exchange, exchange_at, together
+from weight_sync_toy import ToyNetwork, exchange, exchange_at, together
 
 from rlinf.core import Weights
 from rlinf.core.errors import DeadlineExceeded, WeightSyncError
-from rlinf.engines.checksum import checksums
-from rlinf.engines.lazy_tensors import LazyTensors, Walk
-from rlinf.engines.manifest import Manifest
 from rlinf.engines.weight_sync import BucketWeightSync, DiskWeightSync, PatchWeightSync
 from rlinf.engines.weight_sync.bucket import Buckets, fill
 from rlinf.engines.weight_sync.messages import Announcement, Part, Receipt
-
-torch.set_num_threads(1)
+from rlinf.engines.weights.checksum import checksums
+from rlinf.engines.weights.lazy_tensors import LazyTensors, Walk
+from rlinf.engines.weights.manifest import Manifest
 
 
 def weights(version=1, count=5, size=10, dtype=torch.float32, seed=0) -> Weights:
@@ -30,7 +28,7 @@ def weights(version=1, count=5, size=10, dtype=torch.float32, seed=0) -> Weights
     return Weights(tensors={f"w{i}": torch.randn(size, generator=g).to(dtype) for i in range(count)}, version=version)
 
 
-def spied(post: Post, kind: type) -> list:
+def spied(network: ToyNetwork, kind: type) -> list:
     seen: list = []
 
     def see(item):
@@ -38,14 +36,14 @@ def spied(post: Post, kind: type) -> list:
             seen.append(copy.deepcopy(item))
         return item
 
-    post.spoil = see
+    network.spoil = see
     return seen
 
 
 def test_buckets_are_of_one_size_and_cut_through_tensors():
-    post = Post()
-    parts = spied(post, Part)
-    sender, _received = exchange(weights(), weights(version=0, seed=1), sync=BucketWeightSync(bucket_size=64), post=post)
+    network = ToyNetwork()
+    parts = spied(network, Part)
+    sender, _received = exchange(weights(), weights(version=0, seed=1), sync=BucketWeightSync(bucket_size=64), network=network)
     assert sender is None
     assert [part.content.numel() for part in parts] == [64, 64, 64, 8]
     assert torch.equal(torch.cat([part.content for part in parts]).view(torch.float32), torch.cat([*weights().tensors.values()]))
@@ -53,11 +51,11 @@ def test_buckets_are_of_one_size_and_cut_through_tensors():
 
 def test_two_buckets_travel_and_no_third():
     """The sender fills the second while the first is read, and stops there until a receipt comes."""
-    post = Post()
-    parts = spied(post, (Part, Announcement))
+    network = ToyNetwork()
+    parts = spied(network, (Part, Announcement))
     sync = BucketWeightSync(bucket_size=16, timeout_s=0.3)
-    desk = post.at("rollout", 0, dies_after=3)  # announcement, consent, start
-    sender, _ = exchange_at(sync, post.at("actor", 0), weights(), [desk], [weights(version=0)])
+    messenger = network.at("rollout", 0, dies_after=3)  # announcement, consent, start
+    sender, _ = exchange_at(sync, network.at("actor", 0), weights(), [messenger], [weights(version=0)])
     assert isinstance(sender, DeadlineExceeded)
     assert [type(part).__name__ for part in parts] == ["Announcement", "Part", "Part"]
 
@@ -83,7 +81,7 @@ def test_a_stream_that_ends_early_or_late():
 
 
 def test_a_lost_part_is_seen():
-    post, lost = Post(), []
+    network, lost = ToyNetwork(), []
 
     def lose(item):
         if isinstance(item, Part) and item.number == 1:
@@ -91,8 +89,8 @@ def test_a_lost_part_is_seen():
             return Part(session="another", number=1, content=item.content)
         return item
 
-    post.spoil = lose
-    results = exchange(weights(), weights(version=0), sync=BucketWeightSync(bucket_size=64, timeout_s=0.5), post=post)
+    network.spoil = lose
+    results = exchange(weights(), weights(version=0), sync=BucketWeightSync(bucket_size=64, timeout_s=0.5), network=network)
     assert lost
     assert isinstance(results[1], WeightSyncError)
     assert "expected part 1, found 2" in str(results[1]) or isinstance(results[0], DeadlineExceeded)
@@ -100,12 +98,12 @@ def test_a_lost_part_is_seen():
 
 @pytest.mark.parametrize("held", [torch.bfloat16, torch.float32])
 def test_weights_travel_in_a_smaller_type(held):
-    post = Post()
-    parts = spied(post, Part)
+    network = ToyNetwork()
+    parts = spied(network, Part)
     sync = BucketWeightSync(bucket_size=64, bucket_dtype="bfloat16", verify=True)
     published = Weights(tensors={**weights().tensors, "step": torch.tensor(3)}, version=1)
     current = Weights(tensors={**weights(dtype=held, seed=1).tensors, "step": torch.tensor(0)}, version=0)
-    sender, received = exchange(published, current, sync=sync, post=post)
+    sender, received = exchange(published, current, sync=sync, network=network)
     assert sender is None
     assert sum(part.content.numel() for part in parts) == 5 * 10 * 2 + 8
     for name, tensor in published.tensors.items():
@@ -173,13 +171,13 @@ def test_ranks_that_help_put_the_same_together_whatever_happens(tmp_path, kind):
     published = {**weights(count=12).tensors, "a": torch.zeros(1), "z": torch.zeros(1)}
     held = Weights(tensors={**weights(0, count=12, seed=1).tensors, "a": torch.zeros(1), "z": torch.zeros(1)}, version=0)
     for current, verify, dies in ((held, False, None), (held, True, None), (weights(0, count=3), False, None), (held, True, 5)):
-        sync, post = syncs(tmp_path, only=only, verify=verify, timeout_s=0.3)[kind], Post()
+        sync, network = syncs(tmp_path, only=only, verify=verify, timeout_s=0.3)[kind], ToyNetwork()
         first, second = Counted(published), Counted(published)
-        desk = post.at("rollout", 0, dies_after=dies)
+        messenger = network.at("rollout", 0, dies_after=dies)
         together(
-            lambda d=desk, s=sync, c=current: s.recv(d, c, "actor", 0),
-            lambda s=sync, f=first, p=post: s.send(p.at("actor", 0), Weights(tensors=f, version=1), "rollout", [0]),
-            lambda s=sync, x=second, p=post: s.send(p.at("actor", 1), Weights(tensors=x, version=1), "rollout", []),
+            lambda d=messenger, s=sync, c=current: s.recv(d, c, "actor", 0),
+            lambda s=sync, f=first, p=network: s.send(p.at("actor", 0), Weights(tensors=f, version=1), "rollout", [0]),
+            lambda s=sync, x=second, p=network: s.send(p.at("actor", 1), Weights(tensors=x, version=1), "rollout", []),
         )
         assert first.asked == second.asked == [f"w{i}" for i in sorted(map(str, range(12)))] + (["a", "z"] if verify else [])
 
@@ -196,9 +194,9 @@ def test_a_gathering_that_breaks_is_not_gone_on_with():
 
 def test_receipts_are_for_parts_and_for_all():
     """The last part comes with the end, and has the receipt for all."""
-    post = Post()
-    receipts = spied(post, Receipt)
-    exchange(weights(), weights(0), sync=BucketWeightSync(bucket_size=64), post=post)
+    network = ToyNetwork()
+    receipts = spied(network, Receipt)
+    exchange(weights(), weights(0), sync=BucketWeightSync(bucket_size=64), network=network)
     assert [receipt.number for receipt in receipts] == [0, 1, 2, -1]
 
 

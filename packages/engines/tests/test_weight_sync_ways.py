@@ -6,16 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from weight_sync_toy import Killed, Post, exchange, exchange_at, model, together
+from weight_sync_toy import Killed, ToyNetwork, exchange, exchange_at, model, together
 
 from rlinf.core import Weights
 from rlinf.core.errors import ConfigError, DeadlineExceeded, WeightSyncError
 from rlinf.core.registry import WEIGHT_SYNCS
-from rlinf.engines.checksum import checksums
 from rlinf.engines.weight_sync import BucketWeightSync, DiskWeightSync, FullWeightSync, PatchWeightSync
 from rlinf.engines.weight_sync.messages import Part
-
-torch.set_num_threads(1)
+from rlinf.engines.weights.checksum import checksums
 
 
 @pytest.fixture(params=["full", "bucket", "patch", "disk"])
@@ -75,13 +73,13 @@ def test_what_was_received_is_the_receivers_own(make):
 
 @pytest.mark.parametrize("changes", [{"b.weight": torch.zeros(2, 3)}, {"a.bias": torch.zeros(4)}, {"a.bias": None}])
 def test_a_mismatch_is_an_error_on_every_side_before_anything_moves(make, changes):
-    post = Post()
-    results = exchange(model(), model(), model(**changes), sync=make(), post=post)
+    network = ToyNetwork()
+    results = exchange(model(), model(), model(**changes), sync=make(), network=network)
     name = next(iter(changes)).replace(".", r"\.")
     for result in results:
         with pytest.raises(WeightSyncError, match=rf"differs at {name}: expected .*, found .*"):
             raise result
-    assert {tag for _, _, tag in post.sent} == {"weights/down", "weights/up"}
+    assert {tag for _, _, tag in network.sent} == {"weights/down", "weights/up"}
 
 
 def test_versions_never_go_back(make):
@@ -93,10 +91,10 @@ def test_versions_never_go_back(make):
 
 
 def test_both_sides_need_the_same_parameters(make):
-    post, other = Post(), make(verify=True)
+    network, other = ToyNetwork(), make(verify=True)
     results = together(
-        lambda: make().send(post.at("actor", 0), model(), "rollout", [0]),
-        lambda: other.recv(post.at("rollout", 0), model(), "actor", 0),
+        lambda: make().send(network.at("actor", 0), model(), "rollout", [0]),
+        lambda: other.recv(network.at("rollout", 0), model(), "actor", 0),
     )
     for result in results:
         with pytest.raises(WeightSyncError, match="Give both the same weight_syncer"):
@@ -112,10 +110,10 @@ def test_a_receiver_that_never_asks_ends_the_wait_of_all(make):
 @pytest.mark.parametrize("messages", range(3, 14, 2))
 def test_a_receiver_that_dies_leaves_the_other_with_its_old_weights(make, messages):
     """It dies before the first part, between parts, or before it could say that all is well; no one hands over."""
-    sync, post, held = make(timeout_s=0.3), Post(), many(seed=2)
+    sync, network, held = make(timeout_s=0.3), ToyNetwork(), many(seed=2)
     before = checksums(held.tensors)
-    desks = [post.at("rollout", 0), post.at("rollout", 1, dies_after=messages)]
-    sender, survivor, dead = exchange_at(sync, post.at("actor", 0), many(version=1, seed=1), desks, [held, many(seed=2)])
+    messengers = [network.at("rollout", 0), network.at("rollout", 1, dies_after=messages)]
+    sender, survivor, dead = exchange_at(sync, network.at("actor", 0), many(version=1, seed=1), messengers, [held, many(seed=2)])
     if not isinstance(dead, Killed):  # the whole conversation is shorter
         assert sender is None
     assert checksums(held.tensors) == before
@@ -127,12 +125,12 @@ def test_a_receiver_that_dies_leaves_the_other_with_its_old_weights(make, messag
 
 
 def test_what_an_interrupted_sync_has_left_does_not_disturb_the_next(make):
-    sync, post, held = make(timeout_s=0.3), Post(), many(seed=2)
-    desk = post.at("rollout", 0, dies_after=4)
-    sender = post.at("actor", 0)
-    first = exchange_at(sync, sender, many(version=1, seed=1), [desk], [held])
+    sync, network, held = make(timeout_s=0.3), ToyNetwork(), many(seed=2)
+    messenger = network.at("rollout", 0, dies_after=4)
+    sender = network.at("actor", 0)
+    first = exchange_at(sync, sender, many(version=1, seed=1), [messenger], [held])
     assert isinstance(first[0], DeadlineExceeded)
-    again = post.at("rollout", 0)
+    again = network.at("rollout", 0)
     for version in (2, 3):
         published = many(version=version, seed=version)
         sent, received = exchange_at(sync, sender, published, [again], [held])
@@ -162,9 +160,9 @@ def flip(part):
 
 def test_a_bit_that_flips_on_the_way_is_seen_if_asked_for(make):
     for verify in (True, False):
-        post, held = Post(), many(seed=2)
-        post.spoil = flip
-        results = exchange(many(seed=1), held, many(seed=2), sync=make(verify=verify), post=post)
+        network, held = ToyNetwork(), many(seed=2)
+        network.spoil = flip
+        results = exchange(many(seed=1), held, many(seed=2), sync=make(verify=verify), network=network)
         if not verify:
             assert results[0] is None  # so it was a bit that nothing else notices
             continue
@@ -192,7 +190,7 @@ def test_only_what_is_asked_for(make):
 
 def test_only_must_name_something(make):
     with pytest.raises(ConfigError, match=r"only.*\['\*lora\*'\] matches none of 5 tensors, such as a\.bias"):
-        make(only=("*lora*",)).send(Post().at("actor", 0), model(), "rollout", [0])
+        make(only=("*lora*",)).send(ToyNetwork().at("actor", 0), model(), "rollout", [0])
 
 
 def test_by_name(tmp_path):

@@ -32,7 +32,7 @@ class Queues(defaultdict):
             return self.setdefault(key, queue.Queue())
 
 
-class Post:
+class ToyNetwork:
     """Messages between threads; everything is pickled on its way, as between processes."""
 
     def __init__(self) -> None:
@@ -40,8 +40,8 @@ class Post:
         self.sent = []
         self.spoil: Callable[[Any], Any] = lambda item: item
 
-    def at(self, group: str, rank: int, dies_after: int | None = None) -> Desk:
-        return Desk(self, (group, rank), dies_after)
+    def at(self, group: str, rank: int, dies_after: int | None = None) -> ToyMessenger:
+        return ToyMessenger(self, (group, rank), dies_after)
 
     def put(self, key: Any, item: Any) -> Done:
         data = pickle.dumps(self.spoil(item), protocol=5)
@@ -63,11 +63,11 @@ class Done:
         return self.value() if callable(self.value) else self.value
 
 
-class Desk:
+class ToyMessenger:
     """One worker's messenger; it may die after some messages."""
 
-    def __init__(self, post: Post, address: tuple[str, int], dies_after: int | None) -> None:
-        self.post, self.address, self.left = post, address, dies_after
+    def __init__(self, network: ToyNetwork, address: tuple[str, int], dies_after: int | None) -> None:
+        self.network, self.address, self.left = network, address, dies_after
 
     def tick(self) -> None:
         if self.left is not None:
@@ -77,12 +77,12 @@ class Desk:
 
     def send(self, item, group, rank, *, tag="", async_op=False):
         self.tick()
-        self.post.sent.append((self.address, (group, rank), tag))
-        return self.post.put((self.address, (group, rank), tag), item)
+        self.network.sent.append((self.address, (group, rank), tag))
+        return self.network.put((self.address, (group, rank), tag), item)
 
     def recv(self, group, rank, *, tag="", timeout=None):
         self.tick()
-        return self.post.get(((group, rank), self.address, tag), timeout)
+        return self.network.get(((group, rank), self.address, tag), timeout)
 
     def broadcast(self, item, members, src, *, tag="", async_op=False):
         self.tick()
@@ -90,12 +90,12 @@ class Desk:
         tag = f"broadcast {members} {tag}"
         if src != self.address:
             work = Done(None)
-            work.wait = lambda timeout: self.post.get((src, self.address, tag), timeout)
+            work.wait = lambda timeout: self.network.get((src, self.address, tag), timeout)
             return work
-        self.post.sent.append((self.address, None, tag))
+        self.network.sent.append((self.address, None, tag))
         for member in members:
             if member != src:
-                self.post.put((self.address, member, tag), item)
+                self.network.put((self.address, member, tag), item)
         return Done(item)
 
 
@@ -129,17 +129,17 @@ def together(*calls: Callable[[], Any], join_s: float = 60) -> list[Any]:
     return results
 
 
-def exchange(published: Weights, *held: Weights | None, timeout_s: float = 20.0, sync=None, post=None) -> list[Any]:
+def exchange(published: Weights, *held: Weights | None, timeout_s: float = 20.0, sync=None, network=None) -> list[Any]:
     """Runs a sender and its receivers (None never asks); what each returned or raised, the sender first."""
-    post, sync = post or Post(), sync or FullWeightSync(timeout_s=timeout_s)
-    sender = post.at("actor", 0)
-    return exchange_at(sync, sender, published, [post.at("rollout", r) for r in range(len(held))], held)
+    network, sync = network or ToyNetwork(), sync or FullWeightSync(timeout_s=timeout_s)
+    sender = network.at("actor", 0)
+    return exchange_at(sync, sender, published, [network.at("rollout", r) for r in range(len(held))], held)
 
 
-def exchange_at(sync, sender: Desk, published: Weights, desks: list[Desk], held) -> list[Any]:
+def exchange_at(sync, sender: ToyMessenger, published: Weights, messengers: list[ToyMessenger], held) -> list[Any]:
     """The same with messengers that live longer than one exchange."""
-    ranks = [desk.address[1] for desk in desks]
+    ranks = [messenger.address[1] for messenger in messengers]
     calls = [lambda: sync.send(sender, published, "rollout", ranks)]
-    pairs = [(desk, current) for desk, current in zip(desks, held, strict=True) if current is not None]
-    calls += [lambda d=desk, c=current: sync.recv(d, c, "actor", 0) for desk, current in pairs]
+    pairs = [(messenger, current) for messenger, current in zip(messengers, held, strict=True) if current is not None]
+    calls += [lambda d=messenger, c=current: sync.recv(d, c, "actor", 0) for messenger, current in pairs]
     return together(*calls)

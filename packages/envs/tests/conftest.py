@@ -7,7 +7,8 @@ import gymnasium
 import numpy as np
 import pytest
 
-from rlinf.envs.assembly import assemble
+from rlinf.envs.assembly import SequentialVectorEnv, assemble
+from rlinf.envs.wrappers.episodes import EpisodeStatistics
 
 # Tests are imported without their folder on the path, and some share what lies beside them.
 sys.path.insert(0, str(Path(__file__).parent))
@@ -44,6 +45,16 @@ def counters():
     def build(*ends: int, limit: int = 5, camera=None):
         tasks = [lambda end=end: Counter(end) for end in ends]
         return assemble(tasks, max_episode_steps=limit, camera=camera)
+
+    return build
+
+
+@pytest.fixture
+def halting():
+    """Counters that end after the given numbers of steps, in an environment that can leave some out of a step."""
+
+    def build(*ends: int, limit: int = 5):
+        return EpisodeStatistics(SequentialVectorEnv([lambda end=end: Counter(end) for end in ends]), limit)
 
     return build
 

@@ -8,24 +8,13 @@ from gymnasium.vector.utils import batch_space
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlinf.core.chunks import chunk_step
+from rlinf.core.envs.chunks import chunk_step
 from rlinf.core.errors import RLinfError, ShapeError
 from rlinf.envs.assembly import SequentialVectorEnv
 from rlinf.envs.tabletop.config import Tabletop
 from rlinf.envs.wrappers.contract import EnforceContract, EnvMisuse
 from rlinf.envs.wrappers.episodes import EpisodeStatistics, MaskedActions
 from rlinf.envs.wrappers.rewards import ShapedReward
-
-
-@pytest.fixture
-def halting(counter):
-    """Counters that end after the given numbers of steps, in an environment that can leave some out of a step."""
-
-    def build(*ends, limit=5):
-        tasks = [lambda end=end: counter(end) for end in ends]
-        return EpisodeStatistics(SequentialVectorEnv(tasks), limit)
-
-    return build
 
 
 def chunk(*rows):

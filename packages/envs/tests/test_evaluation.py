@@ -5,9 +5,10 @@ import pytest
 from gymnasium.vector import VectorWrapper
 
 from rlinf.core.errors import ConfigError, ContractError, ShapeError
-from rlinf.core.evaluation import EpisodeProtocol, EvalProtocol, EvalReport
+from rlinf.core.evaluation import EpisodePlayer, EpisodeProtocol, EvalProtocol, EvalReport, RealTimeChunking
 from rlinf.core.registry import ENVS
 from rlinf.envs.evaluation import evaluate, play, protocol_env
+from rlinf.envs.spaces import describe
 from rlinf.envs.tabletop import Tabletop
 
 GOALS = {"reach": ("target",), "push": ("goal",), "slots": ("red", "green", "blue"), "pick_place": ("red", "blue")}
@@ -130,6 +131,29 @@ def test_chunks_are_carried_out_and_end_with_the_episode():
     assert reports[0] == reports[1] == reports[2]
     assert set(steps) <= set(range(0, 30, 3))
     assert any(r.episode_len % 3 for r in reports[0].results)
+
+
+@pytest.mark.parametrize("begun", [1, 2, 3])
+def test_a_step_may_be_begun_before_the_rest_of_it_is_decided(begun):
+    protocol = on_table("reach", inits=9)
+    whole, parted = table(4, "reach"), table(4, "reach")
+    player, results = EpisodePlayer(parted, describe(parted), protocol, protocol.work_list()), []
+    while not player.done:
+        asked = player.turns
+        actions = noisy(parted, chunk=3)(player.observations, asked)
+        for k in range(begun):
+            player.begin(actions[:, k : k + 1])
+        assert player.turns == asked, "what is decided meanwhile is for these"
+        results += player.step(actions[:, begun:])
+    assert EvalReport(protocol=protocol, results=tuple(results)) == evaluate(whole, noisy(whole, chunk=3), protocol)
+
+
+def test_decisions_that_overlap_with_their_execution_are_not_for_a_plain_function():
+    env = table(2, "reach")
+    with pytest.raises(
+        ConfigError, match=r"protocol\.real_time_chunking: here everything stands still .* Use `rlinf eval --protocol`"
+    ):
+        evaluate(env, expert(env), on_table("reach", real_time_chunking=RealTimeChunking(delay=1, execution_horizon=1)))
 
 
 def test_each_seed_plays_the_list_with_other_noise():

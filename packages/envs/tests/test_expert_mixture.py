@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from rlinf.core.data.offline import MixesExpert
 from rlinf.core.errors import ConfigError
 from rlinf.core.evaluation import EpisodeProtocol
-from rlinf.core.offline import MixesExpert
 from rlinf.envs.evaluation import play
 from rlinf.envs.offline import LeRobot
 from rlinf.envs.recording import ExpertMixture, lerobot_writer, record_expert

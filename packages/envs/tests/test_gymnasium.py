@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
+from typing import ClassVar
 
 import gymnasium
 import numpy as np
@@ -204,6 +206,33 @@ def test_missing_packages():
         Gymnasium(env_id="no_such_package:Thing-v0").check("env.train")
 
 
+@pytest.mark.skipif(importlib.util.find_spec("pygame") is not None, reason="pygame is installed")
+def test_pictures_of_classic_control_need_pygame():
+    message = r"env\.train\.obs_mode: the module 'pygame' is not installed\. Install gymnasium\[classic-control\]"
+    with pytest.raises(MissingExtra, match=message):
+        Gymnasium(env_id="CartPole-v1", obs_mode="rgb").check("env.train")
+    Gymnasium(env_id="CartPole-v1").check("env.train")
+
+
+class Undrawn(Imaged):
+    """What it draws with is only imported when it draws."""
+
+    metadata: ClassVar[dict[str, list[str]]] = {"render_modes": ["rgb_array"]}
+
+    def __init__(self, render_mode=None):
+        super().__init__()
+        self.render_mode = render_mode
+
+    def render(self):
+        raise gymnasium.error.DependencyNotInstalled("pygame is not installed, run `pip install pygame`")
+
+
+def test_what_a_simulator_finds_missing_when_it_draws_is_told():
+    gymnasium.register("rlinf_test/Undrawn-v0", entry_point=Undrawn, max_episode_steps=5)
+    with pytest.raises(MissingExtra, match=r"env\.env_id: 'rlinf_test/Undrawn-v0' lacks something: pygame is not installed, run"):
+        make(Gymnasium(env_id="rlinf_test/Undrawn-v0", obs_mode="rgb"))
+
+
 def test_an_environment_without_a_limit(counter):
     gymnasium.register("rlinf_test/Endless-v0", entry_point=gymnasium.spec("Pendulum-v1").entry_point)
     with pytest.raises(ConfigError, match="max_episode_steps"):
@@ -214,6 +243,7 @@ def test_public_modules_import_no_simulator():
     heavy = "{'torch', 'ray', 'mujoco', 'sapien', 'mani_skill', 'gymnasium_robotics', 'PIL', 'imageio'}"
     code = f"""
 import sys
+from typing import ClassVar
 import rlinf.envs, rlinf.envs.commands, rlinf.envs.wrappers.video
 from rlinf.core.errors import MissingExtra
 for config in (rlinf.envs.ManiSkill(), rlinf.envs.Gymnasium(env_id='FetchReachDense-v4')):

@@ -4,26 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from kept_episodes import Kept
 
+from rlinf.core.envs.robots import HasCounts, LetsHumansAct
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import ENV_WRAPPERS
-from rlinf.core.robots import HasCounts, LetsHumansAct
 from rlinf.envs.recording import RecordEpisodes
 from rlinf.envs.tabletop import Tabletop
 from rlinf.envs.wrappers.interventions import Intervening, Interventions
-
-
-class Kept:
-    count = 0
-
-    def __init__(self):
-        self.episodes = []
-
-    def write(self, episode):
-        self.episodes.append(episode)
-
-    def close(self):
-        pass
 
 
 class EverySecond:

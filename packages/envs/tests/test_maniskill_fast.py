@@ -42,6 +42,13 @@ def targets(simulation):
     return [None if target is None else target.tolist() for target in found]
 
 
+def drawn(simulation):
+    """What its generators draw next, and the seeds that it remembers."""
+    batched = (simulation._batched_main_rng, simulation._batched_episode_rng)
+    numbers = [simulation._main_rng.randint(2**31), *(int(each.randint(2**31)[0]) for each in batched)]
+    return numbers, simulation._episode_rng.randn(), list(simulation._main_seed), list(simulation._episode_seed)
+
+
 @pytest.mark.parametrize(("task_id", "control_mode"), CASES)
 def test_the_same_numbers_as_without(task_id, control_mode):
     import torch
@@ -57,6 +64,7 @@ def test_the_same_numbers_as_without(task_id, control_mode):
             # Rebuilt, as ours forgets the contacts of earlier episodes.
             expected, _ = plain.reset(seed=seed, options={"reconfigure": True})
             assert states["states"].tobytes() == expected.numpy().tobytes()
+            assert drawn(env.unwrapped.envs[0].simulation) == drawn(plain), "generators are seeded alike"
             for step in range(12):
                 action = generator.uniform(space.low, space.high).astype(np.float32)
                 states, reward, *_ = env.step(action[None])

@@ -68,10 +68,13 @@ def test_the_collector_does_not_look_at_what_is_there():
 
 
 def test_seeds_of_devices_that_are_not_there_are_not_kept():
-    ordinary, kept = torch.manual_seed, len(torch.cuda._queued_calls)
+    ordinary, forked, kept = torch.manual_seed, torch.random.fork_rng, len(torch.cuda._queued_calls)
     with only_the_cpu_seeded():
         torch.manual_seed(np.int64(3))
+        with torch.random.fork_rng():
+            torch.manual_seed(4)
         drawn = torch.rand(3)
     assert torch.manual_seed is ordinary
+    assert torch.random.fork_rng is forked
     assert len(torch.cuda._queued_calls) == kept
     assert torch.equal(drawn, torch.rand(3, generator=torch.Generator().manual_seed(3)))

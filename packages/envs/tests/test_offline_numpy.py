@@ -47,7 +47,8 @@ def test_what_is_read_is_what_was_played(recorded):
         assert not episode.terminated.any()
     assert source.spec.observation["states"].shape == (3,)
     assert (source.spec.action.shape, source.spec.max_episode_steps) == ((1,), 4)
-    assert len(NumpyEpisodes(path=str(recorded / "train_0"), episodes=2).open()) == 2
+    some = NumpyEpisodes(path=str(recorded / "train_0"), episodes=2).open()
+    assert [(len(each), each.count_steps()) for each in (source, some)] == [(3, 12), (2, 8)]
 
 
 def test_it_becomes_transitions(recorded):
@@ -70,5 +71,7 @@ def test_a_folder_without_episodes_and_a_damaged_file_are_refused(recorded, tmp_
     first.write_bytes(b"not a file")
     with pytest.raises(ConfigError, match="is not an episode"):
         list(NumpyEpisodes(path=str(recorded)).open().episodes())
+    with pytest.raises(ConfigError, match="is not an episode"):
+        NumpyEpisodes(path=str(recorded)).open().count_steps()
     with pytest.raises(ConfigError, match="episodes: expected at least 1"):
         NumpyEpisodes(path="x", episodes=0)

@@ -9,21 +9,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from remote_envs import Numbers
 
-from rlinf.core.chunks import chunk_step
+from rlinf.core.envs.chunks import chunk_step
 from rlinf.core.errors import ConfigError, RLinfError, ShapeError, UnknownName
 from rlinf.core.testing.env import EnvContract
 from rlinf.envs.parallel import Parallel
 from rlinf.envs.remote import Deadlines
 from rlinf.envs.wrappers.contract import EnvMisuse
 
-HERE = str(Path(__file__).parent)
 SETTINGS = {"max_episode_steps": 9, "ignore_terminations": False, "render": False}
-
-
-@pytest.fixture(autouse=True)
-def _importable(monkeypatch):
-    monkeypatch.syspath_prepend(HERE)
 
 
 def make(num_envs, *, processes=2, recycle=None, pin=False, **params):
@@ -33,9 +28,7 @@ def make(num_envs, *, processes=2, recycle=None, pin=False, **params):
 
 
 def here(num_envs, **params):
-    import remote_envs
-
-    return remote_envs.Numbers(**params).make(num_envs, **SETTINGS)
+    return Numbers(**params).make(num_envs, **SETTINGS)
 
 
 def play(env, steps):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from kept_episodes import Kept
 
-from rlinf.core.chunks import chunk_step
+from rlinf.core.envs.chunks import chunk_step
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.evaluation import EpisodeProtocol
 from rlinf.core.testing.env import EnvContract

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from remote_envs import Numbers
 
 from rlinf.core.errors import ConfigError, RLinfError, ShapeError, UnknownName
 from rlinf.core.registry import ENVS
@@ -19,11 +20,6 @@ from rlinf.envs.remote.memory import SLOTS
 from rlinf.envs.wrappers.contract import EnvMisuse
 
 HERE = str(Path(__file__).parent)
-
-
-@pytest.fixture(autouse=True)
-def _importable(monkeypatch):
-    monkeypatch.syspath_prepend(HERE)
 
 
 def make(num_envs=2, *, env="remote_envs:Numbers", limit=6, **params):
@@ -39,9 +35,7 @@ def walks():
 
 
 def here(num_envs=2, *, limit=6, **params):
-    import remote_envs
-
-    return remote_envs.Numbers(**params).make(num_envs, max_episode_steps=limit, ignore_terminations=False, render=False)
+    return Numbers(**params).make(num_envs, max_episode_steps=limit, ignore_terminations=False, render=False)
 
 
 def play(env, steps, seed=3):
@@ -139,6 +133,9 @@ def test_check(tmp_path):
         Remote(python="/no/python", env="maniskill").check("env.train")
     with pytest.raises(ConfigError, match=r"env\.train\.params\.task_idd: unknown key"):
         Remote(python=sys.executable, env="maniskill", params={"task_idd": "PushCube-v1"}).check("env.train")
+    with pytest.raises(UnknownName, match=r"env\.train\.env: no environment named 'maniskil'\. Did you mean 'maniskill'"):
+        Remote(python=sys.executable, env="maniskil").check("env.train")
+    Remote(python="python", env="registered_only_there").check("env.train")
     Remote(python=sys.executable, env="a_module_that_only_it_has:Thing").check("env.train")
     with pytest.raises(ConfigError, match=r"deadlines\.step: a deadline must be above 0 s"):
         ENVS.build("rlinf.envs.remote:Remote", {"python": "python", "env": "x", "deadlines": {"step": 0}}, place="env")

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlinf.core.data import ArraySpec
+from rlinf.core.data import ArraySpec, Trajectory
+from rlinf.core.data.offline import OfflineConfig
 from rlinf.core.errors import ConfigError
-from rlinf.core.offline import OfflineConfig
 from rlinf.core.replay import RecordedTransitions, ReplayBuffer
-from rlinf.core.trajectory import Trajectory
 from rlinf.envs.offline import Replay
 from rlinf.envs.replay.command import replay
 
@@ -116,9 +115,10 @@ def test_episodes_are_left_out_by_return_and_success(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["numpy", "minari", "lerobot"])
-def test_it_goes_to_another_format_and_back(tmp_path: Path, kind: str) -> None:
+def test_it_goes_to_another_format_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     pytest.importorskip({"numpy": "numpy", "minari": "minari", "lerobot": "pyarrow"}[kind])
-    run, there, back = checkpoint(tmp_path / "run", images=True), tmp_path / "there", tmp_path / "back"
+    monkeypatch.chdir(tmp_path)
+    run, there, back = checkpoint(tmp_path / "run", images=True), Path("there"), Path("back")
     assert replay(["convert", str(run), str(there), "--to", kind]) == 0
     assert replay(["convert", str(there), str(back), "--to", "replay"]) == 0
     before, after = told(Replay(path=str(run))), told(Replay(path=str(back)))
@@ -178,6 +178,7 @@ def test_a_buffer_is_a_dataset_that_runs_learn_from(tmp_path: Path) -> None:
     config.check("algorithm.demo_buffer")
     source = config.open()
     assert (len(source), source.features, source.lacks) == (3, ("states",), ())
+    assert source.count_steps() == sum(LENGTHS[:3])
     recorded = RecordedTransitions(source.episodes(), source.spec)
     assert len(recorded) == sum(LENGTHS[:3])
     with pytest.raises(ConfigError, match=r"algorithm\.demo_buffer\.path: expected a replay buffer"):

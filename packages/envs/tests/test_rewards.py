@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlinf.core.chunks import chunk_step
+from rlinf.core.envs.chunks import chunk_step
 from rlinf.core.testing.env import EnvContract
 from rlinf.envs.assembly import SequentialVectorEnv
 from rlinf.envs.wrappers.episodes import EpisodeStatistics

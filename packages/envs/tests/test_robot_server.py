@@ -121,6 +121,40 @@ def test_an_arm_that_is_unplugged_ends_the_episode_and_goes_on_when_it_is_plugge
     env.close()
 
 
+def test_a_simulated_arm_whose_process_is_killed_is_told_in_a_line():
+    env = RealWorld(patience_s=60.0).make(1, max_episode_steps=None, ignore_terminations=False, render=False)
+    try:
+        env.reset(seed=1)
+        (task,) = env.unwrapped._robots
+        os.kill(task._process._child.pid, signal.SIGKILL)
+        began = time.monotonic()
+        for play in (lambda: env.step(np.zeros((1, 3), np.float32)), lambda: task.reset(seed=2)):
+            with pytest.raises(RobotFault) as told:
+                play()
+            text = "robot: its simulated arm was killed by SIGKILL; its log is empty. Resume the run, which starts another one."
+            assert str(told.value) == text
+        assert time.monotonic() - began < 30, "nobody can plug it in again"
+    finally:
+        env.close()
+
+
+def test_a_way_to_the_controller_that_is_cut_stops_the_arm_and_says_how_to_go_on(serve):
+    server, watching = serve()
+    env = RealWorld(controllers=(server.address,), reset="home", patience_s=60.0).make(
+        1, max_episode_steps=None, ignore_terminations=False, render=False
+    )
+    env.reset(seed=1)
+    (task,) = env.unwrapped._robots
+    env.step(np.ones((1, 3), np.float32))
+    task._client._connection._socket.shutdown(socket.SHUT_RDWR)
+    with pytest.raises(RobotFault, match=r"its controller at 127\.0\.0\.1:\d+ is gone \(.*start `rlinf robot serve` again"):
+        env.step(np.ones((1, 3), np.float32))
+    until(lambda: watching.state().holding)
+    assert np.abs(watching.state().velocity).max() < STILL
+    assert 0 < watching.state().stop_s <= 0.2
+    env.close()
+
+
 def test_a_link_that_delays_and_one_that_loses_everything(serve):
     _, client = serve(link=LinkFaults(latency_s=0.05))
     first = client.act("joint_velocity", [0.4] + [0.0] * 6, seconds=0.04)

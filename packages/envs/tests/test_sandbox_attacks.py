@@ -163,14 +163,16 @@ def test_a_daemon(sandbox):
     at_least(sandbox, "namespaces")
     program = """
         import os, sys, time
+        reading, writing = os.pipe()
         if os.fork() == 0:
             os.setsid()
             if os.fork() == 0:
                 print("daemon", flush=True)
+                os.write(writing, b"x")
                 time.sleep(600)
             os._exit(0)
         os.wait()
-        time.sleep(0.05)
+        os.read(reading, 1)
         """
     result = run(sandbox, program, processes=8)
     assert (result.reason, result.stdout) == ("ok", "daemon\n")

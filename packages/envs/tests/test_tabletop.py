@@ -107,7 +107,7 @@ def test_observations_are_those_announced():
 
 def test_the_task_is_told_in_words_and_not_shown():
     env = make(3, task="slots", obs_mode="rgb")
-    seen = env.reset(seed=[5, 5, 5], options={"task": ["red", "green", 2]})[0]
+    seen = env.reset(seed=[5, 5, 5], options={"task": ["red", "move to the block that is green", 2]})[0]
     assert seen["task_descriptions"].tolist() == [f"move to the block that is {c}" for c in ("red", "green", "blue")]
     assert (seen["main_images"] == seen["main_images"][0]).all()
     states = make(3, task="slots").reset(seed=[5, 5, 5], options={"task": ["red", "green", "blue"]})[0]["states"]

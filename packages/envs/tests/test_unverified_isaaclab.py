@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,10 +12,8 @@ from rlinf.core.testing.env import EnvContract
 from rlinf.envs.unverified.isaaclab import IsaacLab
 
 torch = pytest.importorskip("torch")
+import isaaclab_fake  # noqa: E402 - which needs torch
 
-_SPEC = importlib.util.spec_from_file_location("isaaclab_fake", Path(__file__).with_name("isaaclab_fake.py"))
-isaaclab_fake = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(isaaclab_fake)
 IMAGES = {"main_images": "policy.camera", "states": "policy.goal"}
 
 

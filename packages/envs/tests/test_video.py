@@ -5,7 +5,7 @@ import contextlib
 import numpy as np
 import pytest
 
-from rlinf.core.chunks import chunk_step
+from rlinf.core.envs.chunks import chunk_step
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.envs.assembly import SequentialVectorEnv
 from rlinf.envs.gymnasium import Gymnasium

@@ -143,11 +143,22 @@ def test_images_are_resized_in_their_space_too() -> None:
         ("resize_images", {"size": [0, 4]}, "w.size: expected numbers from 1"),
         ("resize_images", {"size": [4, 4], "center_crop": 0.0}, "w.center_crop"),
         ("shaped_reward", {"coef": 2.0}, "w.coef: unknown key"),
+        ("shaped_reward", {"reward_coef": 0.0}, "w.reward_coef: 0 makes every reward 0"),
     ],
 )
 def test_what_cannot_be_is_refused_when_it_is_read(type_: str, params: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         ENV_WRAPPERS.build(type_, params, place="w")
+
+
+def test_what_leaves_nothing_of_an_episode_or_an_image_is_refused_when_it_is_wrapped() -> None:
+    with pytest.raises(ConfigError, match=r"latency\.steps: actions arrive 6 steps later at the earliest, .* ends after 6"):
+        wrapped("latency", steps=[6, 9])
+    assert wrapped("latency", steps=[5, 9])
+    with pytest.raises(ConfigError, match=r"shift: moves images by up to 16 pixels, and 'main_images' has 16 × 16"):
+        wrapped("augment_images", tables(obs_mode="rgb", image_size=16), shift=16)
+    assert wrapped("augment_images", tables(obs_mode="rgb", image_size=16), shift=15)
+    assert wrapped("shaped_reward", reward_coef=0.0, use_step_penalty=True)
 
 
 def test_images_are_needed_to_change_images() -> None:

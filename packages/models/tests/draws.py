@@ -9,6 +9,6 @@ def seeded(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-def batch_of(decision, advantage=None):
-    """One decision in each row."""
-    return Batch.of(Trajectory.of_decisions([decision]), None if advantage is None else advantage[:, None])
+def batch_of(*decisions):
+    """Decisions of consecutive steps."""
+    return Batch.of(Trajectory.of_decisions(decisions))

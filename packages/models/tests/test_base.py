@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from rlinf.core.data.tree import tree_map
 from rlinf.core.errors import NonFiniteError, ShapeError
 from rlinf.core.registry import MODELS
 from rlinf.core.testing import PolicyContract
-from rlinf.core.tree import tree_map
 from rlinf.models.commands import TINY
 from rlinf.models.observations.reading import refuse_not_finite
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rlinf.core.capabilities import LanguageModelPolicy, RecurrentPolicy
+from rlinf.core.capabilities import LanguageModelPolicy, RealTimeChunkingPolicy, RecurrentPolicy
+from rlinf.core.data.tree import tree_concatenate
 from rlinf.core.declarations import traits_of
 from rlinf.core.models import build_model
 from rlinf.core.random import RowGenerators
 from rlinf.core.registry import MODELS
 from rlinf.core.testing.policy import PolicyContract
-from rlinf.core.tree import tree_concatenate
 from rlinf.models.commands import TEXT, TINY
 
 VARIANTS = {
@@ -42,6 +42,7 @@ def test_traits(name, params):
         assert (decision.value is not None) == traits.critic
     assert isinstance(policy, RecurrentPolicy) == bool(traits.recurrent)
     assert isinstance(policy, LanguageModelPolicy) == bool(traits.language)
+    assert isinstance(policy, RealTimeChunkingPolicy) == bool(traits.real_time_chunking)
     if traits.row_generators:
         _draws_alone(contract, policy)
     if traits.temperature is not None:

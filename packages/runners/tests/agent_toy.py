@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,8 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from rlinf.core.agents import Tool, ToolCall, ToolError, ToolResult
+from rlinf.core.agents import Episode, Tool, ToolBox, ToolCall, ToolError, ToolResult
 from rlinf.core.data import Completion
+from rlinf.core.language.generation import SamplingConfig
+from rlinf.core.language.problems import Problem
+from rlinf.runners.agent.episode_groups import EpisodeGroup
+from rlinf.runners.agent.playing import Task, TurnGenerator, play
+from rlinf.runners.agent.schema import AgentSection
 
 TAGS = ("<t>", "</t>")
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789+:[] \n'.,_-TEOKALIR"
@@ -69,6 +75,27 @@ def double(x: str) -> str:
 
 
 DOUBLE = Tool.of(double, name="t", inline=True)
+
+
+def played(
+    generator: Any,
+    config: AgentSection,
+    sampling: SamplingConfig,
+    *,
+    prompt: str = "ab:",
+    tools: Sequence[Any] = (DOUBLE,),
+    tokenizer: Any = None,
+    group: EpisodeGroup | None = None,
+) -> Episode:
+    """One episode that goes on from a prompt; by default in a group of its own."""
+    tokenizer, group = tokenizer or TagTokenizer(), group or EpisodeGroup(generator)
+
+    def begin(attempt: int) -> tuple[Task, TurnGenerator]:
+        problem, tokens = Problem(prompt=prompt, answer="", id=0), tuple(tokenizer.encode(prompt))
+        task = Task(problem=problem, prompt=tokens, tools=ToolBox(tools), config=config, tokenizer=tokenizer)
+        return task, TurnGenerator(generator, sampling, seed=attempt, request="r", playing=group.member())
+
+    return asyncio.run(play(config, begin))
 
 
 def written(text: str, finish: Any = "stop", *, version: int = 3) -> Completion[Any]:

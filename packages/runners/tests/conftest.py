@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from rlinf.core.chunks import MaskedActions
 from rlinf.core.data import ArraySpec, Decision, EnvSpec
+from rlinf.core.envs.chunks import MaskedActions
 from rlinf.core.errors import ChannelEmpty
 from rlinf.core.registry import ADVANTAGES, ENVS, GATES, LOSSES, MODELS, TRAINERS, WEIGHT_SYNCS
 from rlinf.runners.embodied.topology import Reply

@@ -9,10 +9,9 @@ from typing import Any
 
 import torch
 
-from rlinf.core.data import Rescored, Scores
+from rlinf.core.data import Credit, Rescored, Scores, Trajectory
 from rlinf.core.metrics import Metric
 from rlinf.core.registry import GATES
-from rlinf.core.trajectory import Credit, Trajectory
 from rlinf.core.worker import WorkerContext, injected
 from rlinf.runners.embodied.actor_worker import EmbodiedFSDPActor
 from rlinf.runners.embodied.rules import read_embodied

@@ -5,22 +5,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+from reasoning_toy import channels, job_of
+
 from rlinf.core.agents import AgentTask, Episode, Generate, Tool, ToolCall
 from rlinf.core.data import Weights
-from rlinf.core.generation import SamplingConfig
 from rlinf.core.registry import TOOL_FORMATS, TOOLS, WORKFLOWS
 from rlinf.runners.agent.rollout_worker import AgentRolloutWorker
 from rlinf.runners.agent.rules import read_agent
 from rlinf.runners.reasoning.generation.admission import GroupReport, Response
 from rlinf.runners.reasoning.generation.jobs import JobResult
-from rlinf.runners.reasoning.generation.prompt_groups import JobSpec, PromptGroup
+from rlinf.runners.reasoning.generation.prompt_groups import JobSpec
 from rlinf.runners.reasoning.generation.rollout import Generated
 from rlinf.runners.reasoning.generation.running import GenerationJob
-from rlinf.runners.reasoning.topology import Channels, ReasoningTopology
+from rlinf.runners.reasoning.topology import ReasoningTopology
 
 SLOW = "4"
 """The tool takes its time with what the group of this number asks."""
@@ -113,25 +115,19 @@ def agent_worker(data: dict[str, Any], rank: int = 0, ranks: int = 1) -> AgentRo
     return worker
 
 
-def job(key: str, prompt_groups: Sequence[PromptGroup], needed: int, split: Any = "train", longest: int = 12) -> JobSpec:
-    sampling = SamplingConfig(max_new_tokens=longest)
-    return JobSpec(key=key, split=split, prompt_groups=tuple(prompt_groups), needed=needed, samples=2, sampling=sampling, shown=0)
-
-
-def fresh(count: int) -> list[PromptGroup]:
-    return [PromptGroup(group=g, problem=g) for g in range(count)]
+job = partial(job_of, longest=12)
 
 
 class Scene:
     """A rollout worker that does one job after the other."""
 
     def __init__(self, data: dict[str, Any], new_queue: Any) -> None:
-        self.channels = Channels(**{each.name: new_queue() for each in fields(Channels)})
+        self.channels = channels(new_queue)
         self.worker = agent_worker(data)
         self.engine: Any = self.worker.engine.generator
 
     async def write(self, task: JobSpec) -> tuple[Generated, dict[int, tuple[Episode, ...]]]:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(200):
             found = await self.worker.generate(task, self.channels)
         channel: Any = self.channels.completions
         return found, {item.prompt_group.group: item.completions for item in channel.items.get(f"{task.key}/0", [])}
@@ -147,7 +143,7 @@ class Workers:
 
     def __init__(self, data: dict[str, Any], new_queue: Any, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self.channels = Channels(**{each.name: new_queue() for each in fields(Channels)})
+        self.channels = channels(new_queue)
         self.workers = [agent_worker(data, rank, 2) for rank in range(2)]
         self.sent: dict[int, tuple[Episode, ...]] = {}
 
@@ -160,7 +156,7 @@ class Workers:
 
     def finish(self, running: GenerationJob) -> JobResult:
         handles: Any = running.handles
-        generated = self.loop.run_until_complete(asyncio.wait_for(asyncio.gather(*handles), 20))
+        generated = self.loop.run_until_complete(asyncio.wait_for(asyncio.gather(*handles), 200))
         channel: Any = self.channels.completions
         reports: list[GroupReport] = []
         for item in channel.items.pop(f"{running.job.key}/0", []):

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from rlinf.core.errors import RLinfError
 from rlinf.runners.checkpoints import interrupts
 from rlinf.runners.checkpoints.checkpoint import hold_checkpoint, read_checkpoint
 from rlinf.runners.checkpoints.checkpointer import Checkpointer
@@ -180,6 +181,23 @@ def test_an_interrupt_lets_the_iteration_end_and_saves(run: Callable[..., Run]) 
     assert signal.getsignal(signal.SIGINT) == before
 
 
+def test_a_run_that_fails_says_where_it_can_go_on(run: Callable[..., Run]) -> None:
+    loop = run()
+    checkpoints = loop.checkpoints()
+
+    def fails() -> list[str]:
+        with pytest.raises(RLinfError) as failed, checkpoints.stoppable(print):
+            raise RLinfError("robot", "is gone")
+        return getattr(failed.value, "__notes__", [])
+
+    assert fails() == [
+        "There is no checkpoint to go on from: runner.save_interval and runner.save_minutes say when one is written."
+    ]
+    loop.step = 2
+    folder = checkpoints.save()
+    assert fails() == [f"The run can go on from its last checkpoint: runner.resume_dir={folder}"]
+
+
 def test_an_interrupt_that_comes_twice_at_once_is_one(run: Callable[..., Run]) -> None:
     """A terminal signals the whole process group, and uv passes its own signal on."""
     loop = run()
@@ -243,5 +261,5 @@ def test_outside_of_the_main_thread_a_run_needs_no_handler(run: Callable[..., Ru
 
     thread = threading.Thread(target=train)
     thread.start()
-    thread.join(20)
+    thread.join(60)
     assert done == [1]

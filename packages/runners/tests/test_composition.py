@@ -117,3 +117,19 @@ def test_an_empty_recipe_and_a_byte_order_mark_are_fine(recipes: Path) -> None:
     assert compose_recipe(recipes, "empty", ["a.b=1"]).data == {"a": {"b": 1}}
     (recipes / "marked.yaml").write_bytes(b"\xef\xbb\xbfrunner: {seed: 1}\n")
     assert compose_recipe(recipes, "marked").data == {"runner": {"seed": 1}}
+
+
+def test_an_app_finds_recipes_in_the_folders_beside_its_own(tmp_path: Path) -> None:
+    for folder, name in (("config", "ours"), ("config_sft", "theirs"), ("other", "hidden")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / f"{name}.yaml").write_text(f"runner: {{ experiment_name: {folder} }}\n")
+
+    def found(*argv: str) -> object:
+        command = parse_command_line(argv, config_dir=tmp_path / "config", default="ours", description="")
+        return command.composition.data["runner"]["experiment_name"]
+
+    assert found() == "config"
+    assert found("--config-name", "theirs") == found("--config-name", "theirs.yaml") == "config_sft"
+    for argv in (("--config-name", "hidden"), ("--config-dir", str(tmp_path / "other"), "--config-name", "theirs")):
+        with pytest.raises(UnknownName, match="no recipe"):
+            found(*argv)

@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from threading import Barrier
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from embodied_actor_toy import SEEN, Tells, actor, rows
+from ranks_toy import Meeting
 
+from rlinf.core.data import Trajectory
 from rlinf.core.errors import ConfigError, NonFiniteError
-from rlinf.core.trajectory import Trajectory
-from rlinf.runners.embodied.filtering import without_filtered
+from rlinf.runners.embodied.filtering import without_cut_off, without_filtered
 from rlinf.runners.embodied.rules import read_embodied
 from rlinf.runners.training.finite import SkippedSteps
 
@@ -45,6 +46,13 @@ def test_the_gate_is_asked_once_and_in_micro_batches(toy_data: dict[str, Any]) -
     worker.compute_advantages_and_returns()
     worker.run_training(1)
     assert len(SEEN) == 1
+
+
+def test_a_library_multiplies_for_the_policy_that_is_trained(toy_data: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr("rlinf.runners.embodied.actor_worker.choose_products", asked.append)
+    worker = actor(toy_data, Tells(), rows(4))
+    assert asked == [worker._policy]
 
 
 def test_without_micro_batches_a_pass_is_no_larger_than_in_training(toy_data: dict[str, Any]) -> None:
@@ -173,6 +181,35 @@ def test_one_bound_is_enough(toy_data: dict[str, Any], bounds: dict[str, float],
     assert {int(group) // 7 for group in found.group[found.mask.any(1)]} == kept
 
 
+def test_an_episode_that_began_late_and_was_cut_off_is_no_failure_of_its_group(toy_data: dict[str, Any]) -> None:
+    """Two environments, six decisions in an epoch, all from one state: one is solved in two decisions, and its next episode has
+    only four, too few to be solved; the other one is not solved in six. The mean of all three rows is 1/3; of what
+    is known, 1 and 0, it is 1/2."""
+    toy_data["env"]["train"] |= {"group_size": 2, "auto_reset": False, "max_steps_per_rollout_epoch": 6}
+    toy_data["algorithm"] |= {"filter_rewards": True, "rewards_upper_bound": 0.9}
+    cfg = read_embodied(toy_data)
+    envs = cfg.env.train.total_num_envs
+    found = returns(1, 0, 0)
+    terminated = torch.zeros_like(found.terminated)
+    terminated[0, 1] = True
+    # The third rollout epoch begins with the 12th episode of each environment.
+    number = torch.tensor([12 * envs, 13 * envs, 12 * envs + 1])
+    found = replace(
+        found, terminated=terminated, truncated=torch.zeros_like(terminated), group=torch.zeros(3).long(), episode=number
+    )
+    kept, told = without_cut_off(found, cfg)
+    assert kept.mask.any(1).tolist() == [True, False, True]
+    assert (told["cut_off_rows"].sum, told["cut_off_rows"].weight) == (1, 3)
+    bounded, _ = without_filtered(kept, replace(cfg.algorithm, rewards_upper_bound=0.45))
+    assert not bounded.mask.any(), "the mean of the group is that of what is known"
+    solved = replace(found, terminated=terminated | torch.tensor([[False], [True], [False]]))
+    assert without_cut_off(solved, cfg)[0].mask.any(1).all(), "one that ended counts, however late it began"
+    alone = replace(cfg, algorithm=replace(cfg.algorithm, filter_rewards=False, rewards_upper_bound=None))
+    assert without_cut_off(found, alone) == (found, {}), "nothing is compared"
+    going_on = replace(cfg, env=replace(cfg.env, train=replace(cfg.env.train, auto_reset=True)))
+    assert without_cut_off(found, going_on) == (found, {}), "it goes on in the next rollout epoch"
+
+
 def test_an_iteration_in_which_everything_is_filtered_changes_nothing(toy_data: dict[str, Any]) -> None:
     filtering(toy_data, rewards_lower_bound=2.0)
     trainer: Any = Tells()
@@ -203,23 +240,6 @@ def test_a_filter_that_filters_nothing_is_refused(toy_data: dict[str, Any], algo
         read_embodied(toy_data)
 
 
-class Meeting:
-    """Adds over ranks in threads of one process."""
-
-    def __init__(self, ranks: int) -> None:
-        self.barrier, self.values = Barrier(ranks, timeout=20), [torch.zeros(())] * ranks
-
-    def adder(self, rank: int) -> Any:
-        def add(value: torch.Tensor) -> torch.Tensor:
-            self.values[rank] = value
-            self.barrier.wait()
-            total = torch.stack(self.values).sum(0)
-            self.barrier.wait()
-            return total
-
-        return add
-
-
 def train_together(workers: list[Any]) -> None:
     """An iteration of all ranks, each in a thread."""
 
@@ -236,7 +256,7 @@ def test_ranks_ask_equally_often(toy_data: dict[str, Any]) -> None:
     for rank, count in enumerate((4, 1)):
         trainer: Any = trainers[rank]
         worker = actor(toy_data, trainer, rows(count), ranks=(rank, 2), micro_batch_size=3)
-        trainer.all_reduce = meeting.adder(rank)
+        trainer.all_reduce = partial(meeting.add, rank)
         workers.append(worker)
 
     train_together(workers)
@@ -251,7 +271,7 @@ def test_a_rank_whose_groups_are_all_filtered_keeps_pace(toy_data: dict[str, Any
         trainer: Any = trainers[rank]
         trainer.step = lambda parts, loss, into=taken[rank]: into.append(parts) or {}
         worker = actor(toy_data, trainer, trajectory, ranks=(rank, 2), global_batch_size=4)
-        trainer.all_reduce = meeting.adder(rank)
+        trainer.all_reduce = partial(meeting.add, rank)
         workers.append(worker)
 
     train_together(workers)

@@ -23,6 +23,11 @@ def run(body: str) -> subprocess.CompletedProcess[str]:
             2,
             "\nConfigError: env.train.x: no task 5. Use 4. (Found by env[1] in init_worker.)\n",
         ),
+        (
+            "raise OSError(28, 'No space left on device', '/logs/x/summary.json')",
+            1,
+            "RLinfError: /logs/x/summary.json: can't be written (No space left on device). Make room.\n",
+        ),
         ("import os, signal; os.kill(os.getpid(), signal.SIGINT)", 130, "Interrupted"),
         ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", 130, "Interrupted"),
     ],
@@ -32,6 +37,12 @@ def test_exit_codes_and_one_screen_errors(body: str, code: int, text: str) -> No
     assert done.returncode == code
     assert text in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_what_is_no_fault_of_the_system_is_shown_whole() -> None:
+    done = run("raise FileNotFoundError(2, 'No such file or directory', 'x')")
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlinf.core.chunks import ChunkStep
 from rlinf.core.data import ArraySpec, Decision, EnvSpec
+from rlinf.core.envs.chunks import ChunkStep
 from rlinf.core.evaluation import EpisodeProtocol
 from rlinf.runners.embodied.playing.env_slot import EnvSlot, step_decided
 from rlinf.runners.embodied.playing.slots import Slot

@@ -4,27 +4,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from env_worker_toy import connected
 
-from rlinf.core.data import Decision
+from rlinf.core.data import Decision, Trajectory
 from rlinf.core.errors import ConfigError, NonFiniteError, RLinfError
 from rlinf.core.evaluation import EvalReport
 from rlinf.core.random import keyed_seed
 from rlinf.core.registry import ENVS
-from rlinf.core.trajectory import Trajectory
 from rlinf.runners.embodied.env_worker import EnvWorker
 from rlinf.runners.embodied.evaluation import episode_protocol
-from rlinf.runners.embodied.playing.slots import slot_layout
 from rlinf.runners.embodied.rules import read_embodied
-from rlinf.runners.embodied.topology import Reply, Topology
+from rlinf.runners.embodied.topology import Reply
 
 
 def worker(data: dict[str, Any]) -> EnvWorker:
-    cfg = read_embodied(data)
-    env = EnvWorker(cfg)
-    slots = slot_layout(cfg, 1)
-    spec = env.init_worker(slots["train"])
-    env.connect(Topology(spec=spec, actor="actor", actor_ranks=2, rollout="rollout", rollout_ranks=1, slots=slots))
-    return env
+    return connected(read_embodied(data), actors=2)[0]
 
 
 def collected(data: dict[str, Any], channels: Any, trajectories: Any) -> tuple[list[Any], list[Any]]:
@@ -88,6 +82,7 @@ def test_rows_of_a_group_come_of_one_initial_state(toy_data: dict[str, Any], cha
     """Across ends inside a rollout, rollout epochs, iterations, slots and a resume."""
     data = drifting(toy_data, rollout_epoch=3, auto_reset=auto_reset)
     env, start_of, members = worker(data), dict[int, float](), dict[int, set[int]]()
+    begun: list[int] = []
     continued = 0
     for step in range(6):
         if step == 3:
@@ -98,10 +93,22 @@ def test_rows_of_a_group_come_of_one_initial_state(toy_data: dict[str, Any], cha
                 assert start_of.setdefault(group, states[row, 1]) == states[row, 1], "one group, two initial states"
                 members.setdefault(group, set()).add(int(part.episode[row]))
             continued += int((states[:, 2] > 0).sum())
+            begun += part.episode[states[:, 2] == 0].tolist()
+    assert len(set(begun)) == len(begun), "one number, two episodes"
     assert len(set(start_of.values())) == len(start_of), "one initial state, two groups"
     assert max(map(len, members.values())) == 2
     assert sum(len(episodes) == 2 for episodes in members.values()) > len(members) / 4
     assert (continued > 0) == auto_reset
+
+
+def test_rollout_epochs_are_numbered_over_the_run(toy_data: dict[str, Any], channels: Any, queues: Any) -> None:
+    env, found = worker(drifting(toy_data, rollout_epoch=3)), list[int]()
+    for step in range(2):
+        trajectories = queues()
+        env.interact(step, *channels, trajectories)
+        channels[1].items.clear()
+        found += [trajectories.get(key=1)[2] for _ in range(trajectories.qsize(key=1))]
+    assert found == [0, 1, 2, 3, 4, 5]
 
 
 def test_the_members_of_an_environment_group_play_the_same_episodes_in_the_same_order(

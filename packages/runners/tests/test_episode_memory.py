@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import env_worker_toy
 import numpy as np
 import pytest
 import torch
 
-from rlinf.core.data import Decision
+from rlinf.core.data import Decision, Trajectory
 from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
-from rlinf.core.trajectory import Trajectory
 from rlinf.runners.embodied import rules
 from rlinf.runners.embodied.env_worker import EnvWorker
 from rlinf.runners.embodied.evaluation import episode_protocol
 from rlinf.runners.embodied.playing.episode_memory import EpisodeMemory
-from rlinf.runners.embodied.playing.slots import slot_layout
 from rlinf.runners.embodied.rollout_worker import MultiStepRolloutWorker
 from rlinf.runners.embodied.rules import read_embodied
-from rlinf.runners.embodied.topology import Topology
 
 
 class Counts:
@@ -49,12 +47,9 @@ class Counts:
 def connected(data: dict[str, Any], queues: Any) -> tuple[EnvWorker, Counts, tuple[Any, Any]]:
     """An env worker, the policy that decides for it, and the channels between them."""
     cfg = read_embodied(data)
-    env, rollout, policy, answers = EnvWorker(cfg), MultiStepRolloutWorker(cfg), Counts(), queues()
-    slots = slot_layout(cfg, 1)
-    spec = env.init_worker(slots["train"])
-    topology = Topology(spec=spec, actor="actor", actor_ranks=1, rollout="rollout", rollout_ranks=1, slots=slots)
-    env.connect(topology)
-    worker: Any = rollout
+    env, topology = env_worker_toy.connected(cfg)
+    worker: Any = MultiStepRolloutWorker(cfg)
+    policy, answers = Counts(), queues()
     worker._policy, worker._topology = policy, topology
 
     def reply(request: Any) -> None:

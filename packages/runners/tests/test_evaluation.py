@@ -113,10 +113,12 @@ def test_neither_a_checkpoint_nor_a_recipe() -> None:
 
 
 def test_a_mistyped_path_is_told_with_the_keys(recipes: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"CHECKPOINT: there is nothing at '.*/logs/nowhere'.*runner\.ckpt_path"):
+    with pytest.raises(ConfigError, match=r"CHECKPOINT: there is nothing at '.*/logs/nowhere'.*runner\.ckpt_path"):
         parsed("logs/nowhere")
+    with pytest.raises(ConfigError, match=r"^CHECKPOINT: '/': no checkpoint here \(no manifest\.json\)"):
+        parsed("/")
     runner = read_embodied(parsed(*RECIPE, "runner.ckpt_path=/nowhere/weights", config_dir=recipes).data).runner
-    with pytest.raises(CheckpointError, match=r"runner\.ckpt_path: no weights at '/nowhere/weights'"):
+    with pytest.raises(ConfigError, match=r"runner\.ckpt_path: no weights at '/nowhere/weights'"):
         parsed(*RECIPE, config_dir=recipes).policy(runner)
 
 

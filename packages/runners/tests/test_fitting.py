@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from env_worker_toy import connected
 
 from rlinf.core.data import ArraySpec, EnvSpec
 from rlinf.core.declarations import PolicyTraits
@@ -15,7 +16,6 @@ from rlinf.core.registry import ENVS, MODELS
 from rlinf.runners.embodied.env_worker import EnvWorker
 from rlinf.runners.embodied.playing.slots import slot_layout
 from rlinf.runners.embodied.rules import check_spec, check_states, read_embodied
-from rlinf.runners.embodied.topology import Topology
 
 
 @dataclass(frozen=True)
@@ -107,15 +107,12 @@ def test_an_evaluation_in_another_environment_is_looked_at_before_training(toy_d
     data = data_of(toy_data)
     data["env"]["eval"] |= {"init_params": {"size": size, "level": 3}}
     cfg = read_embodied(data)
-    env, slots = EnvWorker(cfg), slot_layout(cfg, 1)
-    trained = env.init_worker(slots["train"])
-    topology = Topology(spec=trained, actor="a", actor_ranks=1, rollout="r", rollout_ranks=1, slots=slots)
     if size == 1:
-        env.connect(topology)
+        connected(cfg)
         return
     message = r"^env.eval.env_type: 'toy_shows' takes actions \[2\], and env.train.env_type 'toy_shows' \[1\]"
     with pytest.raises(ConfigError, match=message):
-        env.connect(topology)
+        connected(cfg)
 
 
 @pytest.mark.parametrize(

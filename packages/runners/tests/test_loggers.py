@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from rlinf.core.errors import ConfigError, MissingExtra
+from rlinf.core.errors import ConfigError, MissingExtra, RLinfError
 from rlinf.runners.checkpoints.run_folder import RunFolder
 from rlinf.runners.config.checks import check_run
 from rlinf.runners.config.schema import RunConfig
@@ -88,6 +88,22 @@ def test_a_run_writes_to_all_loggers_that_it_names(configured: Any, tmp_path: Pa
     assert list((tmp_path / "tensorboard").glob("events*"))
 
 
+def test_a_full_disk_is_named_and_leaves_no_half_line_to_a_run_that_goes_on(configured: Any, tmp_path: Path) -> None:
+    cfg, folder = configured(), RunFolder(tmp_path)
+    with MetricsLog(folder, cfg) as log:
+        log.write(1, {"a": 1.0})
+    with folder.metrics.open("a") as file:
+        file.write('{"step": 2, "a"')
+    log: Any = MetricsLog(folder, cfg)
+    log._lines.close()
+    log._lines = Path("/dev/full").open("a")  # noqa: SIM115 - the log closes it
+    with pytest.raises(RLinfError, match=r"metrics\.jsonl: .*can't be written \(No space left on device\)\. Make room"), log:
+        log.write(2, {"a": 2.0})
+    with MetricsLog(folder, cfg) as log:
+        log.write(2, {"a": 3.0})
+    assert [json.loads(line) for line in folder.metrics.read_text().splitlines()] == [{"step": 1, "a": 1.0}, {"step": 2, "a": 3.0}]
+
+
 def test_a_new_number_becomes_a_column_and_a_run_that_resumes_appends(run: LoggedRun) -> None:
     logger = LOGGERS.get("csv")(run)
     logger.write(1, {"a": 1.0})
@@ -128,25 +144,31 @@ def test_unknown_and_absent_loggers_are_refused_by_name(configured: Any, monkeyp
     assert issubclass(MissingExtra, ConfigError)
 
 
-class SwanLab(ModuleType):
-    """The functions of swanlab that are documented, which keep what they were given."""
+class Service(ModuleType):
+    """The functions of a library that are documented, which keep what they were given."""
 
     def __init__(self) -> None:
-        super().__init__("swanlab")
+        super().__init__(type(self).__name__.lower())
         self.calls: list[Any] = []
         self.error: Exception | None = None
 
-    def init(self, *, project: str, experiment_name: str, config: Any, logdir: str, mode: Any = None, **more: Any) -> None:
+    def begin(self, *given: Any) -> Any:
         if self.error is not None:
             raise self.error
-        assert Path(logdir).is_dir()
-        self.calls.append(("init", project, experiment_name, config, mode, more))
+        self.calls.append(("init", *given))
+        return self
 
     def log(self, data: Any, step: int | None = None) -> None:
         self.calls.append(("log", data, step))
 
     def finish(self) -> None:
         self.calls.append(("finish",))
+
+
+class SwanLab(Service):
+    def init(self, *, project: str, experiment_name: str, config: Any, logdir: str, mode: Any = None, **more: Any) -> None:
+        assert Path(logdir).is_dir()
+        self.begin(project, experiment_name, config, mode, more)
 
 
 @pytest.fixture
@@ -177,27 +199,11 @@ def test_a_service_that_does_not_let_in_is_told_with_its_key(run: LoggedRun, swa
         LOGGERS.get("swanlab")(run)
 
 
-class Wandb(ModuleType):
-    """The functions of wandb that are documented, which keep what they were given."""
-
+class Wandb(Service):
     Error = type("Error", (Exception,), {})
 
-    def __init__(self) -> None:
-        super().__init__("wandb")
-        self.calls: list[Any] = []
-        self.error: Exception | None = None
-
     def init(self, *, project: str, name: str, id: str, resume: str, dir: str, config: Any) -> Any:
-        if self.error is not None:
-            raise self.error
-        self.calls.append(("init", project, name, id, resume, dir, config))
-        return self
-
-    def log(self, data: Any, step: int | None = None) -> None:
-        self.calls.append(("log", data, step))
-
-    def finish(self) -> None:
-        self.calls.append(("finish",))
+        return self.begin(project, name, id, resume, dir, config)
 
 
 def test_wandb_gets_the_run_and_its_numbers(run: LoggedRun, monkeypatch: pytest.MonkeyPatch) -> None:

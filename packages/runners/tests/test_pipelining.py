@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 import torch
+from env_worker_toy import connected
 
 from rlinf.core.data import Decision
-from rlinf.runners.embodied.env_worker import EnvWorker
-from rlinf.runners.embodied.playing.slots import slot_layout
 from rlinf.runners.embodied.rollout_worker import MultiStepRolloutWorker
 from rlinf.runners.embodied.rules import read_embodied
-from rlinf.runners.embodied.topology import Request, Topology, answer_queue, request_queue
+from rlinf.runners.embodied.topology import Request, answer_queue, request_queue
 
 PATIENCE_S = 60.0
 """So long only where a test fails."""
@@ -73,10 +72,7 @@ class MeetingPolicy:
 def play(data: dict[str, Any], meeting: Meeting) -> int:
     """One rollout of an env worker and a rollout worker in two threads; returns its decisions."""
     cfg = read_embodied(data)
-    env, rollout, slots = EnvWorker(cfg), MultiStepRolloutWorker(cfg), slot_layout(cfg, 1)
-    spec = env.init_worker(slots["train"])
-    topology = Topology(spec=spec, actor="actor", actor_ranks=1, rollout="rollout", rollout_ranks=1, slots=slots)
-    env.connect(topology)
+    (env, topology), rollout = connected(cfg), MultiStepRolloutWorker(cfg)
     worker: Any = rollout
     worker._policy, worker._topology = MeetingPolicy(meeting), topology
     for env_slot in env._env_slots:

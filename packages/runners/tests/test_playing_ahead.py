@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlinf.core.errors import ConfigError
-from rlinf.core.trajectory import Trajectory
+from rlinf.core.data import Trajectory
+from rlinf.core.errors import CheckpointError, ConfigError, RLinfError
 from rlinf.runners.embodied.collection import Collection, read_played, write_played
 from rlinf.runners.embodied.playing.arrivals import Arrivals
 from rlinf.runners.embodied.rollout_worker import MultiStepRolloutWorker
@@ -131,6 +133,21 @@ def test_without_a_lag_nothing_is_ahead(toy_data: dict[str, Any]) -> None:
         assert playing.ahead == []
 
 
+def test_decisions_that_are_lost_or_too_old_end_the_run(toy_data: dict[str, Any]) -> None:
+    playing, workers = collection(toy_data, max_lag=1)
+    playing.versions.publish(0)
+    playing.run_ahead(0)
+    workers.playing[0].ended = True
+    with pytest.raises(RLinfError, match="sent 4 decisions of iteration 0, and the actor received 3"):
+        playing.finish(0, Handle([3]))  # pyright: ignore[reportArgumentType]
+    played = [Interaction(episodes=[], env_steps=4, decisions={0: 3, 1: 1})]
+    playing.versions.publish(1)
+    assert playing.lag(played)["rollout/lag_max"] == 1.0
+    playing.versions.publish(2)
+    with pytest.raises(RLinfError, match=r"at most 1 weight updates old \(rollout\.max_lag\), found 2"):
+        playing.lag(played)
+
+
 def test_weights_are_taken_once_and_between_two_decisions(toy_data: dict[str, Any], queues: Any) -> None:
     toy_data["rollout"] = {"max_lag": 1}
     worker: Any = MultiStepRolloutWorker(read_embodied(toy_data))
@@ -162,6 +179,14 @@ def part(env: int, epoch: int) -> Any:
     return replace(rows, group=np.array([env]))
 
 
+def queued(queues: Any, parts: Sequence[Any]) -> Any:
+    """A fourth rollout epoch of each env worker."""
+    channel = queues()
+    for env, rows in enumerate(parts):
+        channel.put((env, rows, 3), key=0)
+    return channel
+
+
 def test_what_came_early_is_kept_for_its_iteration_and_for_a_checkpoint(queues: Any, tmp_path: Path) -> None:
     channel = queues()
     for env, epoch in [(1, 0), (1, 1), (1, 2), (0, 0), (0, 1), (0, 2)]:
@@ -181,6 +206,31 @@ def test_what_came_early_is_kept_for_its_iteration_and_for_a_checkpoint(queues: 
             assert float(two.context["seen"]["states"].sum()) == float(one.context["seen"]["states"].sum())
             assert two.value is None
     assert not Arrivals(1).load(tmp_path), "of another actor there is nothing"
+    arrivals.wait_for(1, queued(queues, (part(0, 3), part(1, 3))), 2)
+    with pytest.raises(CheckpointError, match=r"played_ahead_0\.safetensors: can't be written"):
+        arrivals.save(tmp_path / "missing")
+
+
+def test_what_comes_once_more_is_dropped_and_what_is_lost_is_noticed(queues: Any) -> None:
+    """An env worker that was started again plays its iteration from the start."""
+    channel, arrivals = queues(), Arrivals(0)
+    for epoch in (0, 1, 0, 1, 2, 4):
+        channel.put((0, part(0, epoch), epoch), key=0)
+    assert [float(arrivals.next(channel, 1)[0].reward[0, 0]) for _ in range(3)] == [0.0, 1.0, 2.0]
+    with pytest.raises(RLinfError, match=r"expected rollout epoch 3 of env\[0\], found 4"):
+        arrivals.next(channel, 1)
+
+
+def test_the_order_in_a_checkpoint_is_that_of_numbers(queues: Any, tmp_path: Path) -> None:
+    """So that the tenth env worker, or rollout epoch, does not come before the second."""
+    channel, arrivals, resumed = queues(), Arrivals(0), Arrivals(0)
+    for env, epoch in product(range(12), range(11)):
+        channel.put((env, part(env, epoch), epoch), key=0)
+    arrivals.wait_for(11, channel, 12)
+    arrivals.save(tmp_path)
+    assert resumed.load(tmp_path)
+    for epoch in range(11):
+        assert [float(p.reward[0, 0]) for p in resumed.next(channel, 12)] == [10.0 * env + epoch for env in range(12)]
 
 
 def test_what_env_workers_said_is_kept_for_a_checkpoint(tmp_path: Path) -> None:
@@ -210,5 +260,5 @@ def test_what_can_not_overlap_is_refused_with_its_key(toy_data: dict[str, Any], 
 
 def test_a_lag_is_a_count(toy_data: dict[str, Any]) -> None:
     toy_data["rollout"] = {"max_lag": -1}
-    with pytest.raises(ConfigError, match=r"rollout\.max_lag: expected 0 or more, found -1"):
+    with pytest.raises(ConfigError, match=r"rollout\.max_lag: expected at least 0, found -1"):
         read_embodied(toy_data)

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from rlinf.core.config import expect_range
-from rlinf.core.errors import ConfigError
+from rlinf.core.errors import ConfigError, each_fault
 from rlinf.core.registry import GATES
 from rlinf.runners.config.sections import resolved
 from rlinf.runners.embodied.rules import read_embodied
@@ -84,6 +84,22 @@ def test_faults_in_several_sections_are_reported_together(toy_data: dict[str, An
         read_embodied(toy_data)
     assert "runner.max_steps" in str(caught.value)
     assert "actor.model.width" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("init_params", {"levle": 1}), ("max_episode_steps", 0), ("wrappers", [{"type": "no"}])]
+)
+def test_what_evaluations_take_over_is_refused_once(toy_data: dict[str, Any], key: str, value: Any) -> None:
+    def places() -> list[str]:
+        with pytest.raises(ConfigError) as caught:
+            read_embodied(toy_data)
+        return [fault.place for fault in each_fault(caught.value)]
+
+    toy_data["env"]["train"][key] = value
+    (told,) = places()
+    assert told.startswith(f"env.train.{key}")
+    toy_data["env"]["eval"][key] = value
+    assert places() == [told, told.replace("train", "eval")]
 
 
 def test_missing_choices_list_what_is_installed(toy_data: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from rlinf.core.worker import Worker
-from rlinf.core.worker_context import WorkerContext, injected
+from rlinf.core.worker.context import WorkerContext, injected
 from rlinf.runners.training import memory as recorded
 from rlinf.runners.training.memory import SIMULATOR, SIMULATOR_PROCESSES, SimulatorMemory, record_memory
 

@@ -71,7 +71,7 @@ class Clocked:
         raise DeadlineExceeded("clocked", "nothing came")
 
 
-@pytest.mark.parametrize("wait_ms", [0.0, 20.0])
+@pytest.mark.parametrize("wait_ms", [0.0, 20_000.0])
 def test_a_batch_waits_for_more_until_its_deadline(queues: Any, wait_ms: float) -> None:
     channel = Clocked(queues())
     slots = layout(12, ranks=1, stages=3)

@@ -3,8 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlinf.core.data import Decision
-from rlinf.core.trajectory import Trajectory
+from rlinf.core.data import Decision, Trajectory
 from rlinf.runners.embodied.playing.arrivals import joined
 from rlinf.runners.embodied.playing.rows import RowCollector, group_metrics, shares
 from rlinf.runners.training.tensors import to_torch

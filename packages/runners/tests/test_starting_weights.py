@@ -7,9 +7,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from rlinf.core.checkpoints.weight_files import find_weights
 from rlinf.core.data import Weights
 from rlinf.core.errors import CheckpointError, ConfigError, WeightSyncError
-from rlinf.core.weight_files import find_weights
 from rlinf.runners.checkpoints.checkpoint import write_checkpoint
 from rlinf.runners.checkpoints.starting_weights import load_starting_weights, read_weights
 from rlinf.runners.config.schema import ModelSection, ReferenceConfig

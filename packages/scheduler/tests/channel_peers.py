@@ -14,8 +14,8 @@ import numpy as np
 
 from rlinf.core.errors import ChannelClosed, EndOfStream
 from rlinf.scheduler.transport.channel import Channel
-from rlinf.scheduler.transport.socket_transport import SocketTransport
-from rlinf.scheduler.transport.sockets import Location, RunInfo
+from rlinf.scheduler.transport.sockets.locations import Location, RunInfo
+from rlinf.scheduler.transport.sockets.socket_transport import SocketTransport
 
 LARGE = 40_000
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from rlinf.scheduler import Channel
 from rlinf.scheduler.transport.channel_registry import Site
-from rlinf.scheduler.transport.socket_transport import DriverTransport, SocketTransport
-from rlinf.scheduler.transport.sockets import Location, RunInfo
+from rlinf.scheduler.transport.sockets.locations import Location, RunInfo
+from rlinf.scheduler.transport.sockets.socket_transport import DriverTransport, SocketTransport
 
 
 @dataclass
@@ -49,7 +49,7 @@ def beside(function: Callable[[], Any]) -> Callable[[], Any]:
     threading.Thread(target=call, daemon=True).start()
 
     def wait() -> Any:
-        value, error = results.get(timeout=20.0)
+        value, error = results.get(timeout=60.0)
         if error is not None:
             raise error
         return value

@@ -12,8 +12,8 @@ from typing import Any
 
 from rlinf.scheduler.transport import _process_groups
 from rlinf.scheduler.transport.p2p import PeerMessenger
-from rlinf.scheduler.transport.socket_transport import SocketTransport
-from rlinf.scheduler.transport.sockets import Location, RunInfo
+from rlinf.scheduler.transport.sockets.locations import Location, RunInfo
+from rlinf.scheduler.transport.sockets.socket_transport import SocketTransport
 
 MANY = 1 << 20
 
@@ -44,7 +44,7 @@ class Peers:
 
     def gone(self) -> None:
         """Waits until the driver knows that b[0] is gone."""
-        deadline = time.monotonic() + 20.0
+        deadline = time.monotonic() + 60.0
         while "b.0" in self.office.driver.directory._places and time.monotonic() < deadline:
             time.sleep(0.01)
         assert "b.0" not in self.office.driver.directory._places

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from rlinf.scheduler import Channel, Cluster
-from rlinf.scheduler.transport.socket_transport import DriverTransport, SocketTransport
-from rlinf.scheduler.transport.sockets import Location, RunInfo
+from rlinf.scheduler.transport.sockets.locations import Location, RunInfo
+from rlinf.scheduler.transport.sockets.socket_transport import DriverTransport, SocketTransport
 from rlinf.scheduler.transport.transport import DRIVER
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -62,7 +62,7 @@ def local_cluster() -> Iterator[Cluster]:
 def run() -> Iterator[Run]:
     folder = Path(tempfile.mkdtemp(prefix="rlinf-"))
     place = Location("here", str(folder / DRIVER))
-    run_info = RunInfo(run=secrets.token_hex(4), driver=place, authkey=secrets.token_bytes(8), timeout_s=20.0)
+    run_info = RunInfo(run=secrets.token_hex(4), driver=place, authkey=secrets.token_bytes(8), timeout_s=60.0)
     driver = DriverTransport(run_info, lambda *_: None, lambda *_: None)
     made = Run(driver, replace(run_info, driver=driver.server.place), [])
     driver.channels.hosts = lambda: {DRIVER: 0, "a.0": 0, "b.0": 1}

@@ -13,7 +13,7 @@ class OneQueue(Transport):
     asks_driver = True
 
     def __init__(self) -> None:
-        self.queues = Queues(lambda: ThreadMonitor(5.0))
+        self.queues = Queues(lambda: ThreadMonitor(60.0))
         self.routes = Routes("socket", lambda *_: "network")
 
     def who(self) -> str:

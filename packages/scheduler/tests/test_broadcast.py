@@ -14,8 +14,8 @@ from waiting import together
 
 from rlinf.core.errors import ConfigError, DeadlineExceeded, ShapeError, UnknownName
 from rlinf.scheduler.transport.p2p import PeerMessenger
-from rlinf.scheduler.transport.socket_transport import DriverTransport, SocketTransport
-from rlinf.scheduler.transport.sockets import Location, RunInfo, short_folder
+from rlinf.scheduler.transport.sockets.locations import Location, RunInfo, short_folder
+from rlinf.scheduler.transport.sockets.socket_transport import DriverTransport, SocketTransport
 from rlinf.scheduler.transport.transport import address
 
 SIZES = {"a": 1, "b": 2, "c": 1}

@@ -21,8 +21,8 @@ from waiting import until
 from rlinf.core.errors import ChannelClosed
 from rlinf.scheduler import Channel
 from rlinf.scheduler.transport.channel_registry import Site
-from rlinf.scheduler.transport.socket_transport import DriverTransport
-from rlinf.scheduler.transport.sockets import Location, RunInfo
+from rlinf.scheduler.transport.sockets.locations import Location, RunInfo
+from rlinf.scheduler.transport.sockets.socket_transport import DriverTransport
 from rlinf.scheduler.transport.transport import DRIVER
 
 SCRIPT = Path(__file__).with_name("channel_peers.py")
@@ -121,7 +121,12 @@ def run_pipeline(peers: Peers, seed: int, seconds: float, maxsize: int, near: st
         peers.start("reader", f"reader.{number}", *options)
     killed: list[str] = []
     deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
+
+    def got() -> int:
+        return sum(len(peers.book("reader", me)) for me in peers.started)
+
+    # Longer where the machine is busy, so that there is something to count.
+    while time.monotonic() < deadline or (time.monotonic() < deadline + WAIT_S and got() < 500):
         time.sleep(choose.uniform(0.0, 0.15))
         victim = choose.choice([me for me in peers.pids if not me.startswith("host")])
         peers.kill(victim)

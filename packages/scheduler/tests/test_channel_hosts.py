@@ -22,11 +22,11 @@ from rlinf.core.errors import (
 )
 from rlinf.scheduler import Channel
 from rlinf.scheduler.transport.channel_registry import Site
-from rlinf.scheduler.transport.server import _ServedConnection
-from rlinf.scheduler.transport.socket_transport import SocketTransport
+from rlinf.scheduler.transport.sockets.server import _ServedConnection
+from rlinf.scheduler.transport.sockets.socket_transport import SocketTransport
+from rlinf.scheduler.transport.sockets.wire import send_frame
 from rlinf.scheduler.transport.transport import DRIVER
 from rlinf.scheduler.transport.waits import Wait
-from rlinf.scheduler.transport.wire import send_frame
 
 SOON = 0.1
 
@@ -113,7 +113,7 @@ def test_no_thread_for_each_operation(run: Run, a: SocketTransport) -> None:
     first.wait()
     before = threading.active_count()
     handles = [channel.get(async_op=True) for _ in range(200)]
-    assert threading.active_count() == before
+    assert threading.active_count() <= before, "those of earlier tests may end meanwhile"
     for i in range(200):
         channel.put(i)
     assert [handle.wait() for handle in handles] == list(range(200))
@@ -165,16 +165,18 @@ def test_an_item_that_crosses_a_cancellation_is_not_overtaken(
 ) -> None:
     here = run.create("c", a, local=True)
     there = through(b, here)
-    cancel = _ServedConnection._cancel
+    cancel, given_up, answered = _ServedConnection._cancel, threading.Event(), threading.Event()
 
     def slowly(connection: _ServedConnection, number: int) -> None:
-        time.sleep(2 * SOON)
+        given_up.set()
+        answered.wait(60.0)
         cancel(connection, number)
 
     monkeypatch.setattr(_ServedConnection, "_cancel", slowly)
     late = beside(lambda: there.get(timeout=0.01))
-    time.sleep(SOON)
+    assert given_up.wait(60.0)
     here.put(1)  # answers the get before its cancellation is read
+    answered.set()
     with pytest.raises(DeadlineExceeded):
         late()
     handle = there.get(async_op=True)
@@ -217,7 +219,7 @@ def test_a_stopped_reader_keeps_nobody_waiting(run: Run, a: SocketTransport, b: 
     until(lambda: len(getattr(run.driver.queues._queues.get(("c", "default")), "getters", ())) == 3)
     for i in range(5):
         here.put(np.full(1 << 20, i))
-    assert there.get(timeout=10.0)[0] == 3
+    assert there.get(timeout=60.0)[0] == 3
     waiting.close()
     assert sorted(int(there.get()[0]) for _ in range(4)) == [0, 1, 2, 4]
 
@@ -237,7 +239,10 @@ def test_the_end_waits_for_items_on_their_way(run: Run, a: SocketTransport, monk
     assert list(channel) == [0, 1, 2]
 
 
-def test_the_end_does_not_wait_for_a_process_that_is_gone(run: Run, a: SocketTransport, b: SocketTransport) -> None:
+def test_the_end_does_not_wait_for_a_process_that_is_gone(
+    run: Run, a: SocketTransport, b: SocketTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rlinf.scheduler.transport.sockets.socket_transport.ANSWERS_S", 60.0)
     channel = run.create("c", near="b")
     through(a, channel).put(0)
     b.connections.to("a.0", Wait("b", "c", "it"))
@@ -246,4 +251,4 @@ def test_the_end_does_not_wait_for_a_process_that_is_gone(run: Run, a: SocketTra
         connection._sock.close()
     start = time.monotonic()
     channel.close()
-    assert time.monotonic() - start < 4.0
+    assert time.monotonic() - start < 40.0

@@ -19,7 +19,7 @@ from rlinf.core.errors import (
     RLinfError,
 )
 from rlinf.scheduler import Channel
-from rlinf.scheduler.transport.socket_transport import SocketTransport
+from rlinf.scheduler.transport.sockets.socket_transport import SocketTransport
 
 SOON = 0.1
 
@@ -46,7 +46,7 @@ def test_what_is_there_at_once_and_what_is_not(pair: tuple[Channel, Channel]) ->
         here.put_nowait(i)
         assert here.get_nowait() == i
     here.put("x")
-    assert there.get(timeout=5.0) == "x"
+    assert there.get(timeout=60.0) == "x"
 
 
 def test_room(run: Run, a: SocketTransport, b: SocketTransport) -> None:

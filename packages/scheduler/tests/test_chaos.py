@@ -1,27 +1,12 @@
 """A part of a pipeline is killed: the run completes, or names the cause in time, and leaves nothing behind. See `chaos.py`."""
 
-import importlib.util
-import sys
 from pathlib import Path
-from types import ModuleType
 
+import chaos
 import pytest
 
 pytestmark = pytest.mark.ray
 OWN_RAY = True
-
-
-def _load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("chaos", Path(__file__).with_name("chaos.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["chaos"] = module  # its dataclasses look there
-    spec.loader.exec_module(module)
-    return module
-
-
-chaos = _load()
 
 
 @pytest.mark.parametrize(

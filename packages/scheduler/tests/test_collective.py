@@ -27,8 +27,8 @@ from rlinf.scheduler.transport._process_groups import GroupCarrier
 from rlinf.scheduler.transport.encoding import decode, encode
 from rlinf.scheduler.transport.p2p import PeerMessenger
 from rlinf.scheduler.transport.routes import RouteChoice, Routes, route_of, size_of, ticket_of
-from rlinf.scheduler.transport.socket_transport import DriverTransport, SocketTransport
-from rlinf.scheduler.transport.sockets import Location, RunInfo, short_folder
+from rlinf.scheduler.transport.sockets.locations import Location, RunInfo, short_folder
+from rlinf.scheduler.transport.sockets.socket_transport import DriverTransport, SocketTransport
 from rlinf.scheduler.transport.waits import Wait
 
 torch = pytest.importorskip("torch")

@@ -3,8 +3,8 @@
 import socket
 import threading
 
-from rlinf.scheduler.transport.control import ControlConnection
-from rlinf.scheduler.transport.wire import send_frame
+from rlinf.scheduler.transport.sockets.control import ControlConnection
+from rlinf.scheduler.transport.sockets.wire import send_frame
 
 
 def test_a_question_that_it_has_no_answer_for_does_not_keep_it_from_hearing_of_the_drivers_end() -> None:

@@ -60,7 +60,7 @@ def test_memory_is_shared_with_who_sees_the_same_gpu(opens: list[str], shared: b
         # The receiver has the GPU under another number.
         assert function(*args, here={"GPU-8": 0}) == ((2, 3), 0, b"handle")
     else:
-        assert function is _cuda.landed
+        assert function is _cuda.from_cpu
         assert args[0].made == ["cpu"]
 
 
@@ -95,7 +95,7 @@ def test_the_trace_tells_a_handle_from_bytes() -> None:
 RECEIVER = """
 import socket, sys
 from rlinf.scheduler.transport.encoding import decode
-from rlinf.scheduler.transport.wire import FrameReader, send_frame
+from rlinf.scheduler.transport.sockets.wire import FrameReader, send_frame
 import torch
 torch.cuda.init()
 sock = socket.socket(fileno=int(sys.argv[1]))
@@ -116,7 +116,7 @@ def test_a_tensor_on_a_gpu_arrives(same: bool) -> None:
     if not torch.cuda.is_available():
         pytest.skip("there is no GPU")
     from rlinf.scheduler.transport.encoding import encode
-    from rlinf.scheduler.transport.wire import FrameReader, send_frame
+    from rlinf.scheduler.transport.sockets.wire import FrameReader, send_frame
 
     left, right = socket.socketpair()
     with left, right, subprocess.Popen([sys.executable, "-c", RECEIVER, str(right.fileno())], pass_fds=[right.fileno()]) as child:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from waiting import all_dead
 
 from rlinf.core.process import is_running, supervisor
 from rlinf.scheduler.backends.ray.exits import GRACE_S, STOPPED, exit_of, hindrance
@@ -26,13 +27,6 @@ alone = subprocess.Popen(["sleep", "600"], start_new_session=True).pid
 print(os.getpid(), plain, alone, flush=True)
 time.sleep(600)
 """
-
-
-def gone(pids: list[int], seconds: float = 10.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while any(is_running(pid) for pid in pids) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return not any(is_running(pid) for pid in pids)
 
 
 @pytest.fixture
@@ -89,14 +83,14 @@ def test_a_supervisor_says_what_killed_its_program_and_ends_its_family(
 ) -> None:
     one = supervise(CHILDREN)
     os.kill(one.pids[0], number)
-    assert exit_of(tmp_path / "end", 10.0) == words
-    assert gone(one.pids)
-    assert one.front.wait(10.0) == 0
+    assert exit_of(tmp_path / "end", 60.0) == words
+    assert all_dead(one.pids)
+    assert one.front.wait(60.0) == 0
 
 
 def test_a_supervisor_says_how_its_program_exited(supervise: Callable[[str], Supervised], tmp_path: Path) -> None:
     supervise("import os, sys; print(os.getpid(), flush=True); sys.exit(3)")
-    assert exit_of(tmp_path / "end", 10.0) == "it exited with status 3"
+    assert exit_of(tmp_path / "end", 60.0) == "it exited with status 3"
 
 
 @pytest.mark.parametrize("stopped", [False, True])
@@ -108,13 +102,13 @@ def test_nobody_outlives_the_driver_not_even_who_is_stopped(
     if stopped:
         for pid in one.pids:
             os.kill(pid, signal.SIGSTOP)
-        deadline = time.monotonic() + 10.0
+        deadline = time.monotonic() + 60.0
         while not hindrance(one.pids[0]) and time.monotonic() < deadline:
             time.sleep(0.02)
         assert hindrance(one.pids[0]) == STOPPED
     driver.kill()
     driver.wait()
-    assert gone(one.pids)
+    assert all_dead(one.pids)
     one.end()
 
 
@@ -124,14 +118,14 @@ def test_nobody_outlives_ray_which_kills_the_process_group(supervise: Callable[[
     time.sleep(0.3)
     assert all(is_running(pid) for pid in one.pids)
     os.killpg(one.front.pid, signal.SIGKILL)
-    assert gone(one.pids)
+    assert all_dead(one.pids)
 
 
 def test_who_clears_up_is_not_in_the_workers_process_group(supervise: Callable[[str], Supervised], tmp_path: Path) -> None:
     one = supervise(CHILDREN)
     os.killpg(os.getpgid(one.pids[0]), signal.SIGKILL)
-    assert gone(one.pids)
-    assert exit_of(tmp_path / "end", 10.0) == "it was killed by SIGKILL"
+    assert all_dead(one.pids)
+    assert exit_of(tmp_path / "end", 60.0) == "it was killed by SIGKILL"
 
 
 def test_exits_in_words(tmp_path: Path) -> None:
@@ -156,8 +150,8 @@ def test_a_guard_clears_up_only_if_its_process_was_killed(tmp_path: Path, sleepe
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.kill()
-    assert gone([agent.pid])
-    deadline = time.monotonic() + 10.0
+    assert all_dead([agent.pid])
+    deadline = time.monotonic() + 60.0
     while folder.exists() and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not folder.exists()
@@ -170,7 +164,7 @@ def test_the_first_service_that_ends_is_told_once(sleeper: Callable[[], subproce
     services = Services({one.pid: "raylet", two.pid: "gcs_server"}, lambda *news: (told.append(news), came.set()))
     assert not services.check()
     two.kill()
-    assert came.wait(10.0)
+    assert came.wait(60.0)
     one.kill()
     assert services.check()
     services.end()
@@ -192,8 +186,14 @@ def test_the_first_service_that_ends_is_told_once(sleeper: Callable[[], subproce
     ],
 )
 def test_an_agent_that_the_raylet_has_ended_is_not_the_cause(
-    sleeper: Callable[[], subprocess.Popen[bytes]], tmp_path: Path, log: str, told_of: str, why: str
+    sleeper: Callable[[], subprocess.Popen[bytes]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    log: str,
+    told_of: str,
+    why: str,
 ) -> None:
+    monkeypatch.setattr("rlinf.scheduler.backends.ray.services.FOLLOW_S", 60.0)
     (tmp_path / "raylet.out").write_text(log)
     told: list[tuple[str, int, str]] = []
     came = threading.Event()
@@ -203,7 +203,7 @@ def test_an_agent_that_the_raylet_has_ended_is_not_the_cause(
     agent.terminate()
     time.sleep(0.3)  # as the raylet does, which ends after them
     raylet.terminate()
-    assert came.wait(10.0)
+    assert came.wait(60.0)
     services.end()
     pid = {name: pid for pid, name in names.items()}[told_of]
     assert told == [(told_of, pid, f"it was killed by SIGTERM{why}")]
@@ -214,11 +214,11 @@ def test_a_shutdown_kills_who_does_not_end(sleeper: Callable[[], subprocess.Pope
     last = Shutdown([one.pid, two.pid])
     assert not last.broken()
     last.end(0.1)
-    assert gone([one.pid, two.pid])
+    assert all_dead([one.pid, two.pid])
     three, four = sleeper(), sleeper()
     last = Shutdown([three.pid, four.pid])
     three.terminate()
-    assert gone([three.pid])
+    assert all_dead([three.pid])
     assert last.broken()
-    assert gone([four.pid])
+    assert all_dead([four.pid])
     last.end(0.0)

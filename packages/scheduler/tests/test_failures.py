@@ -21,11 +21,14 @@ from rlinf.core import gather
 from rlinf.core.errors import ChannelClosed, ConfigError, DeadlineExceeded, RLinfError, WorkerError
 from rlinf.core.worker import idempotent
 from rlinf.scheduler import Channel, Cluster, NodePlacementStrategy, Worker
+from rlinf.scheduler.transport import waits
+from rlinf.scheduler.transport.transport import DRIVER
+from rlinf.scheduler.watch.processes import state
 from rlinf.scheduler.workers.supervisor import Supervisor
 
 pytestmark = pytest.mark.ray
 TWO = NodePlacementStrategy([0, 0])
-SOON_S = 5.0
+SOON_S = 45.0
 """What the driver may take to learn of a failure."""
 
 
@@ -52,8 +55,11 @@ class Mortal(Worker):
         return "slept"
 
     @idempotent
-    def nap(self, seconds: float) -> str:
-        time.sleep(seconds)
+    def nap(self, mark: Path) -> str:
+        """Sleeps for ever the first time."""
+        if not mark.exists():
+            mark.touch()
+            time.sleep(600.0)
         return "napped"
 
     def die(self, how: str) -> None:
@@ -141,11 +147,11 @@ def test_a_death_is_named_and_the_rank_comes_back(group: Any, how: str, words: s
     assert [info.pid for info in group.worker_infos] == after
 
 
-def test_calls_are_issued_again_only_if_they_may_run_twice(group: Any) -> None:
-    one = group.execute_on(1)
+def test_calls_are_issued_again_only_if_they_may_run_twice(group: Any, tmp_path: Path) -> None:
+    one, mark = group.execute_on(1), tmp_path / "napping"
     one.add().wait()
-    handles = [one.nap(1.0), one.add(), one.sleep(0.0), one.add()]
-    time.sleep(0.3)
+    handles = [one.nap(mark), one.add(), one.sleep(0.0), one.add()]
+    assert eventually(mark.exists)
     os.kill(one.worker_infos[0].pid, signal.SIGKILL)
     with pytest.raises(WorkerError, match=r"mortal\[1\] failed in sleep\(\): .* not run twice"):
         handles.pop(2).wait()
@@ -204,6 +210,7 @@ def test_a_stopped_process_is_named_at_the_deadline(group: Any) -> None:
     pid = group.worker_infos[1].pid
     os.kill(pid, signal.SIGSTOP)
     try:
+        assert eventually(lambda: state(pid) == "T")
         with pytest.raises(DeadlineExceeded, match=r"mortal\[1\]\.pid\(\).*stopped \(state T\)"):
             group.execute_on(1).pid().wait(timeout=0.3)
         with pytest.raises(DeadlineExceeded, match=r"mortal\[1\]\.pid\(\).*stopped \(state T\)"):
@@ -214,7 +221,7 @@ def test_a_stopped_process_is_named_at_the_deadline(group: Any) -> None:
 
 
 def test_a_launch_that_fails_leaves_nothing_and_harms_nobody(group: Any, cluster: Cluster, tmp_path: Any) -> None:
-    class Stillborn(Worker):
+    class FailsToStart(Worker):
         def __init__(self, file: str) -> None:
             with open(file, "a") as log:
                 log.write(f"{os.getpid()}\n")
@@ -222,7 +229,7 @@ def test_a_launch_that_fails_leaves_nothing_and_harms_nobody(group: Any, cluster
 
     file = tmp_path / "pids"
     with pytest.raises(WorkerError, match=r"still\[0\] failed in __init__\(\): the process died \(it exited with status 4\)"):
-        Stillborn.create_group(str(file)).launch(cluster, name="still")
+        FailsToStart.create_group(str(file)).launch(cluster, name="still")
     assert not any(alive(int(pid)) for pid in file.read_text().split())
     with pytest.raises(ConfigError, match="Mortal has no method 'ad'"):
         Mortal.create_group().launch(cluster, name="typo", supervisor=Supervisor("restart", idempotent=("ad",)))
@@ -255,9 +262,11 @@ def test_a_death_ends_the_run_whatever_the_driver_waits_for(caplog: pytest.LogCa
         channel = cluster.create_channel("never")
         far = cluster.create_channel("far", near="peer")
         pids = [info.pid for info in peer.worker_infos]
-        victim.sleep(60.0)
+        victim.sleep(600.0)
         blocked, listening = peer.execute_on(0).get(channel), peer.execute_on(1).listen("victim")
-        time.sleep(0.5)
+        assert eventually(lambda: "good night" in caplog.text)
+        waiting = {"peer[0]", "peer[1]"}
+        assert eventually(lambda: {waiter.who for waiter in cluster.wait_graph().waiters if waiter.waits} >= waiting)
         start = time.monotonic()
         os.kill(victim.worker_infos[0].pid, signal.SIGKILL)
         message = r"^victim\[0\] failed in sleep\(\): the process died \(it was killed by SIGKILL\)"
@@ -308,7 +317,7 @@ def test_shutdown_ends_waits_in_other_threads(cluster: Cluster) -> None:
         threads = [threading.Thread(target=wait, args=(what,)) for what in (handle.wait, own.create_channel("never").get)]
         for thread in threads:
             thread.start()
-        time.sleep(0.5)
+        assert eventually(lambda: sum(doing.blocked is not None for doing in waits.doings(DRIVER)) == 2)
         own.shutdown()
         own.shutdown()
         for thread in threads:

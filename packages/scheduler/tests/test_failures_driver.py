@@ -64,7 +64,7 @@ def idle(cluster):
     group = launch(cluster)
     cluster.on_failure(lambda error: say("heard", error))
     say("workers", *[info.pid for info in group.worker_infos])
-    time.sleep(3.0)
+    sys.stdin.readline()
     group.sleep()
     time.sleep(600.0)
 
@@ -83,7 +83,12 @@ class Driver:
         self.errors = folder / "errors"
         with self.errors.open("w") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, str(script), what], stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
+                [sys.executable, str(script), what],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                start_new_session=True,
             )
 
     def hear(self, word: str) -> list[str]:
@@ -94,6 +99,12 @@ class Driver:
             if first == word:
                 return rest.split()
         raise AssertionError(f"it never said '{word}'; its errors:\n{self.errors.read_text()}")
+
+    def go_on(self) -> None:
+        """Ends the pause of `idle`."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
 
     def wait(self, seconds: float = 120.0) -> int:
         """Its exit status."""
@@ -112,9 +123,10 @@ def driver(tmp_path: Path) -> Iterator[Callable[[str], Driver]]:
     for one in made:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(one.process.pid, signal.SIGKILL)
-        one.process.wait(10.0)
-        assert one.process.stdout is not None
-        one.process.stdout.close()
+        one.process.wait(60.0)
+        for pipe in (one.process.stdin, one.process.stdout):
+            assert pipe is not None
+            pipe.close()
 
 
 def name(pid: int) -> str:
@@ -167,21 +179,29 @@ def test_an_interrupted_launch_leaves_nothing(driver: Callable[[str], Driver]) -
 
 
 def test_a_ray_that_dies_while_it_starts_is_named(driver: Callable[[str], Driver]) -> None:
-    one = driver("wait")
+    for _ in range(3):
+        one = driver("launching")
+        server, everybody = kill_while_ray_starts(one)
+        assert one.wait() == 1
+        assert all_dead(everybody), [name(pid) for pid in everybody if alive(pid)]
+        assert one.process.stdout is not None
+        if "launching" not in one.process.stdout.read():
+            break
+        # This process was not run for so long that Ray had started before it was looked at.
+    words = f"ClusterError: Ray's gcs_server, pid {server}: it was killed by SIGKILL while Ray was starting"
+    assert words in one.errors.read_text()
+
+
+def kill_while_ray_starts(one: Driver) -> tuple[int, list[int]]:
+    """Kills the first of Ray's processes when its last one is there; returns the id of the first, and those of all."""
     deadline = time.monotonic() + 60.0
     # Ray starts its raylet last: the driver still waits for it, and a failure before it would be tried again.
     while "raylet" not in (names := {name(pid): pid for pid in descendants(one.process.pid)}):
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    servers = [names["gcs_server"]]
     everybody = descendants(one.process.pid)
-    os.kill(servers[0], signal.SIGKILL)
-    assert one.wait() == 1
-    assert (
-        f"ClusterError: Ray's gcs_server, pid {servers[0]}: it was killed by SIGKILL while Ray was starting"
-        in one.errors.read_text()
-    )
-    assert all_dead(everybody), [name(pid) for pid in everybody if alive(pid)]
+    os.kill(names["gcs_server"], signal.SIGKILL)
+    return names["gcs_server"], everybody
 
 
 @pytest.mark.parametrize(
@@ -196,7 +216,7 @@ def test_rays_own_processes_are_named_when_they_die(driver: Callable[[str], Driv
     start = time.monotonic()
     os.kill(victim, signal.SIGKILL)
     assert one.wait() == 1
-    assert time.monotonic() - start < 20.0
+    assert time.monotonic() - start < 45.0, "before the cluster's timeout_s"
     errors = one.errors.read_text()
     known = "runtime_env_agent" if service.startswith("ray::") else service
     last = errors.strip().splitlines()[-1]
@@ -210,9 +230,8 @@ def test_an_idle_driver_hears_of_a_death_at_once_and_fails_at_its_next_call(driv
     one = driver("idle")
     workers = [int(pid) for pid in one.hear("workers")]
     os.kill(workers[1], signal.SIGKILL)
-    start = time.monotonic()
     heard = " ".join(one.hear("heard"))
-    assert time.monotonic() - start < 5.0
+    one.go_on()
     assert heard == f"sleeper[1] failed between calls: the process died (it was killed by SIGKILL), pid {workers[1]}"
     assert one.wait() == 1
     assert f"WorkerError: {heard}" in one.errors.read_text()

@@ -237,10 +237,10 @@ def test_a_lock_is_reentrant_in_its_thread_and_other_threads_wait() -> None:
     order.append("still inside")
     (held,) = [claim for claim, ticket in service._tickets.items() if ticket.held]
     assert (held.devices, held.method) == ((1, 3), "step")
-    with pytest.raises(DeadlineExceeded, match=r"device 1,3: x waited 0.05 s .* held by w\[0\] since 0 s in step\(\)"):
+    with pytest.raises(DeadlineExceeded, match=r"device 1,3: x waited 0.05 s .* held by w\[0\] since \d+ s in step\(\)"):
         DeviceLock(service, "x", [1, 3]).acquire(timeout=0.05)
     lock.release()
-    thread.join(5.0)
+    thread.join(60.0)
     assert order == ["inside", "still inside", "other"]
     with pytest.raises(RLinfError, match=r"device 1,3: w\[0\] releases a lock that this thread does not hold"):
         lock.release()
@@ -291,7 +291,7 @@ def test_tasks_of_one_event_loop_take_turns() -> None:
 
 
 def test_more_tasks_may_wait_than_the_event_loop_has_threads() -> None:
-    lock = DeviceLock(Locks(lambda: ThreadMonitor(5.0)), "w[0]", [0])
+    lock = DeviceLock(Locks(lambda: ThreadMonitor(LONG_S)), "w[0]", [0])
     entered: list[int] = []
 
     async def step(number: int) -> None:

@@ -13,11 +13,11 @@ import pytest
 from waiting import until
 
 from rlinf.core.errors import DeadlineExceeded
-from rlinf.scheduler.transport.socket_transport import DriverTransport, SocketTransport
-from rlinf.scheduler.transport.sockets import Location, RunInfo, connect
+from rlinf.scheduler.transport.sockets.locations import Location, RunInfo, connect
+from rlinf.scheduler.transport.sockets.socket_transport import DriverTransport, SocketTransport
+from rlinf.scheduler.transport.sockets.wire import FrameReader, send_frame
 from rlinf.scheduler.transport.transport import DRIVER
 from rlinf.scheduler.transport.waits import Wait, calling
-from rlinf.scheduler.transport.wire import FrameReader, send_frame
 from rlinf.scheduler.workers.device_lock import Claim, DeviceLock
 
 LONG_S = 60.0
@@ -46,15 +46,15 @@ def test_a_claim_whose_answer_does_not_arrive_is_released(tmp_path: Path) -> Non
         first, second = Claim("w[0]", (0,)), Claim("w[1]", (0,))
         worker.acquire(first, wait("w[0]"))
         run_info = worker.connections._run_info
-        sock = connect(run_info.driver, "here", run_info.authkey, ("requests", "w.1", os.getpid(), None), 5.0)
+        sock = connect(run_info.driver, "here", run_info.authkey, ("requests", "w.1", os.getpid(), None), LONG_S)
         send_frame(sock, ("ask", 1, "lock", (second, None)))
         until(lambda: second in driver.locks._tickets)
         sock.close()  # while it waits in line
         third = Claim("w[0]", (0,))
         worker.release(first)
-        worker.acquire(third, wait("w[0]", 10.0))
+        worker.acquire(third, wait("w[0]", LONG_S))
         worker.release(third)
-        sock = connect(run_info.driver, "here", run_info.authkey, ("requests", "w.1", os.getpid(), None), 5.0)
+        sock = connect(run_info.driver, "here", run_info.authkey, ("requests", "w.1", os.getpid(), None), LONG_S)
         fourth = Claim("w[1]", (0,))
         send_frame(sock, ("ask", 1, "lock", (fourth, None)))
         assert FrameReader(sock).read()[0] == (1, None, None)
@@ -68,7 +68,7 @@ def test_a_deadline_across_processes_says_who_holds(tmp_path: Path) -> None:
         held = DeviceLock(one, "w[0]", [0])
         with calling("w[0]", "train"):
             held.acquire()
-        message = r"device 0: w\[1\] waited 0.2 s .*; device 0 is held by w\[0\] since 0 s in train\(\)\. Pass a longer timeout"
+        message = r"device 0: w\[1\] waited 0.2 s .*; device 0 is held by w\[0\] since \d+ s in train\(\)\. Pass a longer timeout"
         with pytest.raises(DeadlineExceeded, match=message):
             DeviceLock(two, "w[1]", [0]).acquire(timeout=0.2)
         held.release()
@@ -78,9 +78,9 @@ def test_a_deadline_across_processes_says_who_holds(tmp_path: Path) -> None:
 
 PROCESS = """
 import sys, time
-from rlinf.scheduler.transport.socket_transport import SocketTransport
+from rlinf.scheduler.transport.sockets.socket_transport import SocketTransport
 from rlinf.scheduler.workers.device_lock import DeviceLock
-from rlinf.scheduler.transport.sockets import RunInfo, Location
+from rlinf.scheduler.transport.sockets.locations import RunInfo, Location
 
 path, run, name, devices = sys.argv[1:]
 meeting = RunInfo(run=run, driver=Location("here", path + "/driver"), authkey=b"k", timeout_s=60.0)
@@ -116,4 +116,4 @@ def test_a_killed_process_holds_nothing_and_stands_in_no_line(tmp_path: Path) ->
         processes[2].send_signal(signal.SIGKILL)
         until(lambda: owners() == [])
         for process in processes:
-            process.wait(10.0)
+            process.wait(LONG_S)

@@ -73,7 +73,7 @@ def test_what_workers_log_and_the_last_lines_of_one_that_fails(
         assert "ValueError: broken\nLast lines of its log:\n" in remote
         assert "INFO rlinf.worker.talker.1: hello" in remote
         assert "ERROR rlinf.worker.talker.1: it is getting hot" in remote
-        deadline = time.monotonic() + 10.0
+        deadline = time.monotonic() + 60.0
         while "it is getting hot" not in caplog.text and time.monotonic() < deadline:
             time.sleep(0.05)
         if backend == "ray":
@@ -88,8 +88,9 @@ def test_what_workers_log_and_the_last_lines_of_one_that_fails(
     words: dict[int, list[str]] = {0: ["hello", "careful", "first"], 1: ["hello", "careful", "last"]}
     for rank in (0, 1):
         text = (tmp_path / "worker_logs" / "talker" / f"rank_{rank}.log").read_text()
-        seen = [r.message.partition("\n")[0] for r in caplog.records if r.name == f"rlinf.worker.talker.{rank}"]
-        assert seen[:3] == words[rank]
+        logged = [r.message.partition("\n")[0] for r in caplog.records if r.name == f"rlinf.worker.talker.{rank}"]
+        # the driver tells of a failure at once, and may do so before it has read what the worker logged
+        assert [line for line in logged if not line.startswith("talker[")][:3] == words[rank]
         assert all(word in text for word in words[rank])
         assert ("first" in text, "last" in text, "whisper" in text) == (rank == 0, rank == 1, False)
     assert "WARNING rlinf.worker.talker.0: careful\nvery" in (tmp_path / "worker_logs" / "talker" / "rank_0.log").read_text()

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from waiting import all_dead, eventually
 
-from rlinf.scheduler.transport.sockets import SILENCE_S
+from rlinf.scheduler.transport.sockets.locations import SILENCE_S
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 OWN_RAY = True

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlinf.core.config import read
+from rlinf.core.envs.robots import HasController
 from rlinf.core.errors import ConfigError, PlacementError
-from rlinf.core.robots import HasController
 from rlinf.scheduler import Cluster, ClusterConfig, HybridComponentPlacement, Node, Worker
 from rlinf.scheduler.hardware import Device, Franka, Inventory, NodeGroup, SimulatedArm, register_hardware, take_inventory
 from rlinf.scheduler.placement.environment import process_environment, process_interpreter

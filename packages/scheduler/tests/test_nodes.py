@@ -20,10 +20,10 @@ from rlinf.scheduler import Cluster, ClusterConfig, HybridComponentPlacement, No
 from rlinf.scheduler.machine import environment_of, interface_of, look_around, name_of, unhidden
 from rlinf.scheduler.membership import JoinedNode, Machine, absence, choose, complete
 from rlinf.scheduler.placement.environment import changes_since, network_variables, on_top
-from rlinf.scheduler.transport.connections import Connections
 from rlinf.scheduler.transport.encoding import decode, encode
-from rlinf.scheduler.transport.socket_transport import DriverTransport, SocketTransport
-from rlinf.scheduler.transport.sockets import Location, RunInfo, connect
+from rlinf.scheduler.transport.sockets.connections import Connections
+from rlinf.scheduler.transport.sockets.locations import Location, RunInfo, connect
+from rlinf.scheduler.transport.sockets.socket_transport import DriverTransport, SocketTransport
 from rlinf.scheduler.transport.waits import Wait
 
 
@@ -223,7 +223,7 @@ class Net:
 
     def worker(self, me: str, node: str) -> SocketTransport:
         transport = SocketTransport(
-            self.run_info, me, Location(node, f"\0rlinf-test-{self.run_info.run}-{node}-{me}", ("127.0.0.1", 0))
+            self.run_info, me, Location(node, f"\0rlinf-test-{os.getpid()}-{self.run_info.run}-{node}-{me}", ("127.0.0.1", 0))
         )
         transport.server.start()
         transport.connect_control(lambda: None).start()
@@ -257,9 +257,9 @@ def test_a_stranger_who_says_nothing_keeps_nobody_waiting(tmp_path: Path) -> Non
         liar.sendall(b"\0\0\0\x14" + b"#CHALLENGE#" + b"?" * 9)
         worker = net.worker("a.0", "second")
         worker.put("driver", "q", 0, encode(1), 0, Wait("me", "q", "room"))
-        assert decode(net.driver.get("driver", "q", None, Wait("me", "q", "an item", 20.0))[0]) == 1
+        assert decode(net.driver.get("driver", "q", None, Wait("me", "q", "an item", 60.0))[0]) == 1
     with pytest.raises(AuthenticationError):
-        connect(place, "third", b"wrong" * 8, ("queue", "x", 0, None), 5.0)
+        connect(place, "third", b"wrong" * 8, ("queue", "x", 0, None), 60.0)
     worker.stop()
     net.driver.stop()
 
@@ -278,7 +278,7 @@ def test_a_peer_that_the_network_has_given_up_is_no_deadline(tmp_path: Path, mon
         def read(self) -> Any:
             raise TimeoutError(110, "Connection timed out")
 
-    monkeypatch.setattr("rlinf.scheduler.transport.connection.FrameReader", Cut)
+    monkeypatch.setattr("rlinf.scheduler.transport.sockets.connection.FrameReader", Cut)
     with pytest.raises(ChannelClosed, match="x: me can't have y: driver, which hosts it, is cut off"):
         connections.ask("driver", "where", "a.0", 1.0, wait=Wait("me", "x", "y"))
     worker.stop()
@@ -288,14 +288,16 @@ def test_a_peer_that_the_network_has_given_up_is_no_deadline(tmp_path: Path, mon
 def test_a_lifeline_over_tcp_breaks_with_the_process(tmp_path: Path) -> None:
     net = Net(tmp_path)
     ended = threading.Event()
-    worker = SocketTransport(net.run_info, "a.0", Location("second", f"\0rlinf-test-{tmp_path.name}", ("127.0.0.1", 0)))
+    worker = SocketTransport(
+        net.run_info, "a.0", Location("second", f"\0rlinf-test-{os.getpid()}-{tmp_path.name}", ("127.0.0.1", 0))
+    )
     line = worker.connect_control(ended.set)
     line.start()
     line._sock.shutdown(socket.SHUT_RDWR)  # pyright: ignore[reportPrivateUsage]
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not net.lost and time.monotonic() < deadline:
         time.sleep(0.01)
     assert net.lost == ["a.0"]
-    assert ended.wait(20.0)
+    assert ended.wait(60.0)
     worker.stop()
     net.driver.stop()

@@ -7,8 +7,9 @@ import pytest
 from planner_cases import part, pipeline
 
 from rlinf.core.errors import ConfigError
-from rlinf.scheduler.planner import Component, LinearCost, Machine, Options, Slot, Workload, simulate, streams
-from rlinf.scheduler.planner.batching import ContinuousBatch, generated
+from rlinf.scheduler.planner import Component, LinearCost, Machine, Options, Slot, Workload, simulate
+from rlinf.scheduler.planner.simulation import streams
+from rlinf.scheduler.planner.simulation.batching import ContinuousBatch, generated
 
 ONE = LinearCost(fixed_s=1.0, item_s=0.5)
 APART = {"rollout": Slot(0, 1), "actor": Slot(1, 1)}
@@ -17,32 +18,28 @@ APART = {"rollout": Slot(0, 1), "actor": Slot(1, 1)}
 def test_a_free_place_is_filled_at_once() -> None:
     batch = ContinuousBatch(ONE, 2, np.ones(1))
     batch.add(np.array([1.0, 3.0, 2.0]), 0.0)
-    batch.advance()
     # Two at a time, 2 s for a mean length: the third begins when the first ends, and ends with the second.
     assert batch.began.tolist() == [0, 0, 2]
-    assert batch.done.tolist() == [2, 6, 6]
+    assert batch.done().tolist() == [2, 6, 6]
     assert batch.busy.tolist() == [6]
 
 
 def test_who_comes_later_slows_down_those_that_are_there() -> None:
     batch = ContinuousBatch(ONE, 4, np.ones(1))
     batch.add(np.array([1.0, 1.0]), 0.0)
-    assert batch.forecast().done.tolist() == [2, 2]
+    assert batch.done().tolist() == [2, 2]
     batch.add(np.array([1.0]), 1.0)
-    batch.advance()
     # Half of two in 1 s; the other half beside a third at 2.5 s a length; half of the third alone at 1.5 s.
-    assert batch.done.tolist() == pytest.approx([2.25, 2.25, 3.0])
+    assert batch.done().tolist() == pytest.approx([2.25, 2.25, 3.0])
     # Nobody does anything until 5 s.
     batch.add(np.array([1.0]), 5.0)
-    batch.advance()
-    assert (batch.done[-1], batch.busy[0]) == (pytest.approx(6.5), pytest.approx(4.5))
+    assert (batch.done()[-1], batch.busy[0]) == (pytest.approx(6.5), pytest.approx(4.5))
 
 
 def test_processes_have_their_own_items_and_pace() -> None:
     batch = ContinuousBatch(ONE, 1, np.array([1.0, 2.0]))
     batch.add(np.array([1.0, 1.0, 2.0]), np.array([0.0, 1.0]))
-    batch.advance()
-    assert batch.done.tolist() == [1.5, 1.0 + 3.0, 1.5 + 3.0]
+    assert batch.done().tolist() == [1.5, 1.0 + 3.0, 1.5 + 3.0]
     ends, chunks = generated(ONE, 8, np.array([1.0, 1.0, 2.0]), np.zeros(2), np.ones(2), 2)
     # Items 0 and 2 are of the first process: together until 2 s, then alone. Two of three are done at 2 s.
     assert (ends.tolist(), chunks.tolist()) == ([3.5, 1.5], [2.0, 3.5])

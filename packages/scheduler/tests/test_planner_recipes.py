@@ -6,79 +6,20 @@ from pathlib import Path
 
 import pytest
 from planner_cases import embodied
+from planner_traces import MS, trace
 
 from rlinf.core.commands import main
 from rlinf.core.errors import ConfigError, PlacementError, RLinfError
 from rlinf.core.registry import RECIPES
 from rlinf.scheduler import Cluster, Worker
 from rlinf.scheduler.planner import LinearCost, Machine, Memory, Slot, fit, observe, simulate
+from rlinf.scheduler.planner.commands import Situation, changed
 from rlinf.scheduler.planner.fitting import fitted
 from rlinf.scheduler.planner.memory import memory_of, peaks
-from rlinf.scheduler.planner.simulator import Options
-from rlinf.scheduler.planner.what_if import Situation, changed
+from rlinf.scheduler.planner.simulation.simulator import Options
 from rlinf.scheduler.trace import Span, placement
 from rlinf.scheduler.trace.chrome import write
-from rlinf.scheduler.trace.reading import RESIDENT, VIRTUAL_DEVICES, virtual_devices
-
-MS = 1_000_000
-STEPS = 4
-
-
-def trace(
-    folder: Path,
-    ranks: int,
-    *,
-    actor_ms: int = 60,
-    both_ms: int = 0,
-    aside_ms: int = 0,
-    aside: str = "prepare",
-    taken: int = 1,
-    move_ms: int = 0,
-    parts: dict[str, int] | None = None,
-    virtual: bool = False,
-    devices: dict[str, list[list[int]]] | None = None,
-) -> Path:
-    """A run of `ranks` env and rollout workers and one actor: 2 rounds, in which each works for 40 and 20 ms over all its ranks.
-
-    For `both_ms` of a step rollout works although env does, too, and for `aside_ms` env does so beside the actor, in its method
-    `aside`. Rollout takes `taken` items at once. Of the actor's call `move_ms` each are loading and offloading, after which it says
-    what its `parts` take.
-    """
-    recorded: list[Span] = []
-    at, number = 0, 0
-
-    def span(kind: str, who: str, name: str, start: int, end: int, **fields: object) -> None:
-        recorded.append(Span(kind=kind, who=who, thread=1, name=name, start=start * MS, end=end * MS, **fields))  # type: ignore[arg-type]
-
-    for _ in range(STEPS):
-        begin, env_ms, rollout_ms = at, 40 // ranks, 20 // ranks
-        end = begin + 2 * (env_ms + rollout_ms)
-        for rank in range(ranks):
-            for half in range(2):
-                start = begin + half * (env_ms + rollout_ms)
-                for channel, producer, consumer, within, items in (
-                    ("ask", "env", "rollout", "generate", taken),
-                    ("answer", "rollout", "env", "interact", 1),
-                ):
-                    number += 1
-                    span("put", f"{producer}[{rank}]", channel, start + env_ms, start + env_ms, items=1, ids=(number,))
-                    got = start + env_ms
-                    span("get", f"{consumer}[{rank}]", channel, got, got, items=items, ids=(number,), within=within)
-            span("call", f"env[{rank}]", "interact", begin, end, waited=2 * rollout_ms * MS)
-            span("call", f"rollout[{rank}]", "generate", begin, end, waited=(2 * env_ms - both_ms) * MS)
-            number += 1
-            span("put", f"env[{rank}]", "rows", end, end, items=1, ids=(number,))
-            span("get", "actor[0]", "rows", end, end, items=1, ids=(number,))
-        span("call", "actor[0]", "run_training", end, end + actor_ms)
-        for timer, begun in (("load", end), ("offload", end + actor_ms - move_ms)) if move_ms else ():
-            span("timer", "actor[0]", timer, begun, begun + move_ms)
-        for part, size in (parts or {}).items():
-            span("memory", "actor[0]", part, end + actor_ms, end + actor_ms, bytes=size)
-        if aside_ms:
-            span("call", "env[0]", aside, end + actor_ms - max(actor_ms, aside_ms), end + min(actor_ms, aside_ms))
-        at = end + actor_ms + 5
-    placed = devices or {"env": [[rank] for rank in range(ranks)], "rollout": [[rank] for rank in range(ranks)], "actor": [[0]]}
-    return write(folder / "trace.json", recorded, {"start_ns": 0, "placement": placed, VIRTUAL_DEVICES: virtual})
+from rlinf.scheduler.trace.reading import RESIDENT, shared_cores, virtual_devices
 
 
 def test_a_profile_from_a_trace(tmp_path: Path) -> None:
@@ -110,13 +51,15 @@ def test_what_is_done_while_the_actor_trains_costs_no_time(tmp_path: Path) -> No
 def test_a_trace_of_virtual_accelerators_says_so(tmp_path: Path) -> None:
     section = {
         "backend": "local",
-        "virtual_accelerators": {"count": 1},
+        "virtual_accelerators": {"count": 1, "cores": 3},
         "tracer": {"enabled": True, "path": str(tmp_path / "t.json")},
     }
     with Cluster(cluster_cfg=section) as cluster:
         Worker.create_group().launch(cluster, name="actor")
     assert virtual_devices(tmp_path / "t.json")
+    assert shared_cores(tmp_path / "t.json") == 3
     assert not virtual_devices(trace(tmp_path, 1))
+    assert shared_cores(trace(tmp_path, 1)) == 0
 
 
 def test_memory_by_state_and_the_times_of_moves(tmp_path: Path) -> None:
@@ -338,7 +281,9 @@ def test_plan_of_a_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     said = capsys.readouterr().out
     for part_of_it in ("measured", "185 ms", "+0%", "best of", "proven", "bound by: device 0", "with 3 devices"):
         assert part_of_it in said
-    assert "one number of processes was measured" in said
+    assert "measured with one number of processes, so that k processes are taken to need 1/k of the time" in said
+    # 80 ms of env by one process, which was measured, and half of it by two.
+    assert ["env", "1", "80", "ms", "*", "40", "ms", "20", "ms"] in [line.split()[:9] for line in said.splitlines()]
     assert main(["plan", "--profile", str(profile), "--devices", "2"]) == 0
     assert main(["plan", "--profile", str(profile)]) != 0
     assert "--devices N" in capsys.readouterr().err

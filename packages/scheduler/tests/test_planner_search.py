@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from planner_brute_force import check_against_brute_force
 from planner_cases import EMBODIED, REASONING, embodied, part, pipeline
 
 from rlinf.core.errors import PlacementError
@@ -30,7 +31,6 @@ from rlinf.scheduler.planner import (
 )
 from rlinf.scheduler.planner.bounds import Bounds, Share
 from rlinf.scheduler.planner.explain import Unmeasured
-from rlinf.scheduler.planner.layout import beside, memory_use
 from rlinf.scheduler.planner.report import report
 
 COSTS = st.builds(
@@ -81,46 +81,10 @@ def workloads(draw: st.DrawFn) -> Workload:
     )
 
 
-def brute_force(workload: Workload, machine: Machine, space: Space) -> float | None:
-    """The best of all layouts that are ranges of devices; None if none fits."""
-    # With the devices counted from the other end nothing changes, but for which process generates which items.
-    mirrored = not any(component.varies for component in workload.components.values())
-    slots = {
-        name: [
-            Slot(start, end - start, parallel)
-            for start, end in itertools.combinations(range(machine.devices + 1), 2)
-            for parallel in component.costs
-            if (end - start) % parallel == 0 and not machine.splits(Slot(start, end - start, parallel))
-            if not component.processes or (end - start) // parallel in component.processes
-        ]
-        for name, component in workload.components.items()
-    }
-    found: list[float] = []
-    for chosen in itertools.product(*slots.values()):
-        if mirrored and chosen > tuple(replace(slot, start=machine.devices - slot.end) for slot in chosen):
-            continue
-        layout = dict(zip(slots, chosen, strict=True))
-        if memory_use(workload, machine, layout) is not None:
-            found += [simulate(workload, machine, layout, options).step_s for options in space.options(workload)]
-    return min(found, default=None)
-
-
-def check_against_brute_force(workload: Workload, machine: Machine, space: Space) -> None:
-    best = brute_force(workload, machine, space)
-    if best is None:
-        with pytest.raises(PlacementError):
-            search(workload, machine, space)
-        return
-    plan = search(workload, machine, space)
-    assert plan.best.step_s == pytest.approx(best, rel=1e-9)
-    assert plan.proven
-    assert plan.others == tuple(sorted(plan.others, key=lambda each: each.step_s))
-
-
 @settings(max_examples=15, deadline=None)
 @given(workloads(), st.sampled_from((None, 8.0)), st.integers(0, 1), st.booleans())
 def test_small_searches_are_as_good_as_brute_force(workload: Workload, memory: float | None, lag: int, virtual: bool) -> None:
-    machine = Machine(devices=2, memory=memory, virtual=virtual)
+    machine = Machine(devices=2, memory=memory, virtual=virtual, cores=1)
     check_against_brute_force(workload, machine, Space(chunks=(1, 2), stages=(1,), max_lag=lag))
 
 
@@ -156,16 +120,16 @@ def test_searches_of_three_devices_are_as_good_as_brute_force(
 def test_no_simulated_step_is_shorter_than_its_bound(
     workload: Workload, data: st.DataObject, chunks: int, stages: int, lag: int
 ) -> None:
-    machine = Machine(devices=4, virtual=data.draw(st.booleans()))
+    machine = Machine(devices=4, virtual=data.draw(st.booleans()), cores=data.draw(st.integers(0, 3)))
     layout: dict[str, Slot] = {}
     for name, component in workload.components.items():
         parallel = data.draw(st.sampled_from(sorted(component.costs)))
         count = data.draw(st.sampled_from([each for each in (1, 2, 4) if each % parallel == 0]))
         layout[name] = Slot(data.draw(st.integers(0, 4 - count)), count, parallel)
     options = Options(chunks=chunks, stages=stages, max_lag=lag)
-    bound = Bounds(workload, options, beside(workload, machine))
+    bound = Bounds(workload, options, machine)
     shares = {name: bound.share(name, slot) for name, slot in layout.items()}
-    least = max(bound.step_s(shares), bound.crowded_s(layout))
+    least = max(bound.step_s(shares), bound.crowded_s(layout, shares))
     assert simulate(workload, machine, layout, options).step_s >= least * (1 - 1e-9)
 
 
@@ -217,7 +181,7 @@ VARIES = part(length_sigma=1.0)
 )
 def test_the_bound_of_a_step_by_hand(workload: Workload, rollout_s: float, actor_s: float, expected: float) -> None:
     bounds = Bounds(workload, Options(chunks=2))
-    shares = {name: Share(total / 2, total, total) for name, total in (("rollout", rollout_s), ("actor", actor_s))}
+    shares = {name: Share(total / 2, total, total, total, total) for name, total in (("rollout", rollout_s), ("actor", actor_s))}
     assert bounds.step_s(shares) == pytest.approx(expected)
 
 
@@ -266,7 +230,7 @@ def test_explanations() -> None:
     assert len(said.slower) == 2
     assert all(plan.best.step_s <= other.step_s for other, _ in said.slower)
     # All of it scales: 14 s of work on 2, 3 and 4 devices.
-    assert dict(said.more) == pytest.approx({3: 28 / 3, 4: 7.0})
+    assert {more.devices: more.step_s for more in said.more} == pytest.approx({3: 28 / 3, 4: 7.0})
 
 
 def test_a_measurement_that_would_change_the_choice() -> None:
@@ -277,9 +241,14 @@ def test_a_measurement_that_would_change_the_choice() -> None:
     plan = search(workload, machine, space)
     assert plan.best.mode == "disaggregated"
     flips = {flip.component: flip for flip in explain(workload, machine, plan, space).flips}
-    assert (flips["rollout"].factor, flips["rollout"].other.mode, flips["rollout"].within_error) == (1 / 1.5, "collocated", True)
+    on_all = Slot(0, 4)
+    assert (flips["rollout"].factor, flips["rollout"].other.layout["actor"], flips["rollout"].within_error) == (
+        1 / 1.5,
+        on_all,
+        True,
+    )
     # What was measured well is not doubted.
-    assert (flips["actor"].factor, flips["actor"].other.mode, flips["actor"].within_error) == (1.5, "collocated", False)
+    assert (flips["actor"].factor, flips["actor"].other.layout["actor"], flips["actor"].within_error) == (1.5, on_all, False)
 
 
 def test_what_was_never_measured_is_said() -> None:
@@ -294,8 +263,8 @@ def test_what_was_never_measured_is_said() -> None:
     assert said.measured_best is not None
     # Written by hand, the rollout may have any number: 2 s on four devices, and 4 s on the actor's two.
     assert (said.measured_best.layout["actor"].processes, said.measured_best.step_s) == (2, pytest.approx(6.0))
-    text = report(plan, said, ())
-    assert "drawn further than measured: actor with 4 processes (1 to 2 measured)" in text
+    text = report(machine, plan, said, ())
+    assert "extrapolated: actor with 4 processes, measured with 1 to 2. Profile such a run" in text
     assert "the best of what was measured is" in text
     two = Machine(devices=2)
     within = search(workload, two, space)

@@ -28,7 +28,7 @@ from rlinf.scheduler.planner import (
     simulate,
     write_trace,
 )
-from rlinf.scheduler.planner.device_timelines import completions, lengths
+from rlinf.scheduler.planner.simulation.device_timelines import completions, lengths
 
 FOUR = Machine(devices=4)
 TWO = Machine(devices=2)

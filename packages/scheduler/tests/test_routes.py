@@ -22,8 +22,8 @@ from rlinf.scheduler.transport import routes, shared_memory
 from rlinf.scheduler.transport.encoding import decode, encode
 from rlinf.scheduler.transport.routes import Route, RouteChoice, Routes, route_of
 from rlinf.scheduler.transport.shared_memory import Region
-from rlinf.scheduler.transport.socket_transport import DriverTransport, SocketTransport
-from rlinf.scheduler.transport.sockets import Location, RunInfo, short_folder
+from rlinf.scheduler.transport.sockets.locations import Location, RunInfo, short_folder
+from rlinf.scheduler.transport.sockets.socket_transport import DriverTransport, SocketTransport
 from rlinf.scheduler.transport.transport import DRIVER
 from rlinf.scheduler.transport.waits import Wait
 
@@ -205,7 +205,7 @@ WRITER = """
 import pickle, sys, time
 import numpy as np
 from rlinf.scheduler.transport.encoding import encode
-from rlinf.scheduler.transport.socket_transport import SocketTransport
+from rlinf.scheduler.transport.sockets.socket_transport import SocketTransport
 from rlinf.scheduler.transport.waits import Wait
 meeting, place, count, size = pickle.loads(bytes.fromhex(sys.argv[1]))
 endpoint = SocketTransport(meeting, "g.0", place)

@@ -24,8 +24,8 @@ from rlinf.scheduler.transport.waits import ThreadMonitor, Wait
 from rlinf.scheduler.workers.calls import Outcome, perform
 from rlinf.scheduler.workers.device_lock import Claim, Locks
 
-SOON = Wait("env[0]", "queue", "an item", 5.0)
-NOW = Wait("env[0]", "queue", "an item", 0.0)
+SOON = Wait("env[0]", "queue", "an item", 60.0)
+BRIEFLY = Wait("env[0]", "queue", "an item", 0.05)
 
 
 def record(folder: Path, process: str = "env.0") -> Recorder:
@@ -36,13 +36,14 @@ def test_a_span_is_read_as_it_was_written(tmp_path: Path) -> None:
     recorder = record(tmp_path)
     start = time.monotonic_ns()
     recorder.record("put", "env[0]", 'a "name"\n', "é", start, waited=5, sizes=(2, 30), failed=True, ids=(1 << 62, 4), route="tcp")
+    end = time.monotonic_ns()
     recorder.close()
     (span,) = spans(tmp_path)
     assert (span.kind, span.who, span.group, span.rank, span.name, span.key) == ("put", "env[0]", "env", 0, 'a "name"\n', "é")
     assert (span.start, span.waited, span.items, span.bytes, span.status) == (start, 5, 2, 30, "failed")
     assert span.route == "tcp"
     assert span.ids == (1 << 62, 4)
-    assert start < span.end < start + 10**9
+    assert start < span.end <= end
     assert span.worked == span.end - start - 5
 
 
@@ -113,7 +114,7 @@ def test_a_call_under_way_says_that_its_process_lives(tmp_path: Path, monkeypatc
     recorder = record(tmp_path)
 
     def slow() -> Outcome:
-        deadline = time.monotonic() + 20.0
+        deadline = time.monotonic() + 60.0
         while time.monotonic() < deadline:
             (span,) = spans(tmp_path)
             if span.end - span.start > 0.3e9:
@@ -212,7 +213,7 @@ def test_transfers_are_paired_and_sized(tmp_path: Path) -> None:
     transport.put("h", ("p2p", "rollout.1", "env.0", "w"), 0, [b"x"], 0, SOON)
     transport.get("h", ("p2p", "rollout.1", "env.0", "w"), None, SOON)
     with pytest.raises(DeadlineExceeded):
-        transport.get("h", ("c", 0), None, NOW)
+        transport.get("h", ("c", 0), None, BRIEFLY)
     recorder.close()
     found = list(spans(tmp_path))
     assert [(span.kind, span.name, span.key, span.items, span.bytes, span.status) for span in found] == [
@@ -229,7 +230,7 @@ def test_transfers_are_paired_and_sized(tmp_path: Path) -> None:
     assert len({a, b, c}) == 3
     assert [span.ids for span in found[3:7]] == [(a, c), (b,), found[5].ids, found[5].ids]
     assert found[3].waited == 0
-    assert found[7].waited == pytest.approx(found[7].end - found[7].start, abs=1e6)
+    assert 0.049e9 < found[7].waited <= found[7].end - found[7].start
 
 
 def test_a_get_waits_until_its_item_was_put_and_no_longer(tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def test_a_thread_that_blocks_is_seen_in_its_call_and_one_that_runs_is_not() -> 
     with monitor:
         go = True
         monitor.changed()
-    thread.join(5.0)
+    thread.join(60.0)
     assert waits.doings("w[0]") == []
     assert waits.current_method() == ""
 
@@ -164,17 +164,18 @@ def test_who_could_end_a_wait_is_looked_up_where_it_is_known() -> None:
 
 def test_what_a_wait_costs() -> None:
     wait = Wait("w[0]", "channel 'c', key 0", "an item")
-    start = time.perf_counter()
+    start = time.process_time()
     for _ in range(20_000):
         waits.end(waits.begin(wait))
-    assert (time.perf_counter() - start) / 20_000 < 20e-6  # about 0.5 µs on an idle machine
+    assert (time.process_time() - start) / 20_000 < 20e-6  # about 0.5 µs on an idle machine
 
 
 def test_the_last_use_of_a_queue() -> None:
     uses = waits.Uses()
     assert uses.of("q", 0).describe(for_room=False) == ("", "nobody has put any")
     uses.note("q", "env[0]", put=True)
-    assert uses.of("q", 2).describe(for_room=False) == ("env[0]", "2 items there, last put by env[0] 0 s ago")
+    who, words = uses.of("q", 2).describe(for_room=False)
+    assert (who, re.sub(r"\d+ s", "N s", words)) == ("env[0]", "2 items there, last put by env[0] N s ago")
     assert uses.of("q", 1).describe(for_room=True) == ("", "1 item there, nobody has got any")
     for i in range(waits.QUEUES):
         uses.note(i, "env[0]", put=True)

@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import becomes
 
 from rlinf.core import gather
 from rlinf.core.errors import DeadlineExceeded, WorkerError
 from rlinf.scheduler import Channel, Cluster, FlexiblePlacementStrategy, NodePlacementStrategy, Worker
 from rlinf.scheduler.watch.heartbeat import LOG
+from rlinf.scheduler.watch.processes import state
 from rlinf.scheduler.workers.logs import WORKERS
 from rlinf.scheduler.workers.supervisor import Supervisor
 
@@ -37,6 +39,11 @@ class Peer(Worker):
         time.sleep(seconds)
         return self.rank
 
+    def await_file(self, file: Path) -> int:
+        while not file.exists():
+            time.sleep(0.01)
+        return self.rank
+
     def native(self, lock: Path) -> None:
         """Waits for a file's lock in C, without letting another thread run."""
         with lock.open() as file:
@@ -45,7 +52,7 @@ class Peer(Worker):
 
     def hold(self, entered: Channel, leave: Channel | None) -> float:
         with self.device_lock, self.device_lock:
-            at = time.time()
+            at = time.monotonic()
             entered.put(self.rank)
             if leave is not None:
                 leave.get()
@@ -74,43 +81,45 @@ def group(cluster: Cluster) -> Any:
     return Peer.create_group().launch(cluster, name="peer", placement_strategy=SHARED)
 
 
-def until(cluster: Cluster, text: str) -> str:
-    """The wait graph, once it has some text."""
-    deadline = time.monotonic() + 30.0
+def until(cluster: Cluster, *texts: str) -> str:
+    """The wait graph, once it has some texts: a process that was not run for a while is not in the first one as it should be."""
+    deadline = time.monotonic() + 60.0
     while True:
         graph = re.sub(r"\d+ s\b", "N s", str(cluster.wait_graph()))
-        if text in graph:
+        if all(text in graph for text in texts):
             return graph
         assert time.monotonic() < deadline, graph
         time.sleep(0.05)
 
 
 def test_a_stopped_worker_is_named_when_the_driver_waits_for_it_in_vain(
-    cluster: Cluster, group: Any, caplog: pytest.LogCaptureFixture
+    cluster: Cluster, group: Any, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     caplog.set_level(logging.INFO, LOG.name)
     (pid,) = [info.pid for info in group.worker_infos if info.rank == 1]
-    handle = group.sleep(2.0)
-    until(cluster, "peer[0-2] runs sleep()")
+    handle = group.await_file(tmp_path / "go on")
+    until(cluster, "peer[0-2] runs await_file()")
     os.kill(pid, signal.SIGSTOP)
     try:
+        becomes(lambda: state(pid), "T")
+        (tmp_path / "go on").touch()
         with pytest.raises(DeadlineExceeded) as caught:
-            handle.wait(timeout=4.0)
+            handle.wait(timeout=6.0)
     finally:
         os.kill(pid, signal.SIGCONT)
     text = str(caught.value)
-    assert re.search(r"peer\[1\]\.sleep\(\): not done after 4 s", text)
+    assert re.search(r"peer\[1\]\.await_file\(\): not done after 6 s", text)
     assert f"peer[1] does not answer: stopped (state T), pid {pid}" in text
     (note,) = [note for note in caught.value.__notes__ if "What the workers run" in note]
     assert f"peer[1]: stopped (state T), pid {pid}" in note
     file = Path(note.rpartition("All stacks: ")[2])
     assert "thread MainThread" in file.read_text()
     beats = [message for message in caplog.messages if "peer[1] does not answer: stopped" in message]
-    assert 1 <= len(beats) <= 4
+    assert 1 <= len(beats) <= 7
     assert handle.wait() == [0, 1, 2]
     started = time.monotonic()
     group.sleep(0.0).wait()
-    assert time.monotonic() - started < 10.0
+    assert time.monotonic() - started < 40.0, "before the cluster's timeout_s"
 
 
 def test_the_graph_has_circles_holders_and_stacks_from_outside(cluster: Cluster, group: Any, tmp_path: Path) -> None:
@@ -122,15 +131,20 @@ def test_the_graph_has_circles_holders_and_stacks_from_outside(cluster: Cluster,
     file = (tmp_path / "lock").open("w")
     fcntl.flock(file, fcntl.LOCK_EX)
     handles.append(group.execute_on(1).native(Path(file.name)))
-    graph = until(cluster, "peer[1] does not answer")
-    assert f"  other[0] waits for an item (channel 'here', key 'default') {within} other[1] N s ago\n" in graph
-    assert f"  other[1] waits for an item (channel 'there', key 'default') {within} other[0] N s ago\n" in graph
-    assert "  a circle: other[0] → other[1] → other[0]" in graph
-    assert re.search(r"peer\[1\] does not answer: \w+ in native code that holds Python's lock", graph)
-    stacks = cluster.stacks()
-    assert "native (scheduler/tests/test_watch_ray.py:" in stacks["peer[1]"]
-    assert "exchange (scheduler/tests/test_watch_ray.py:" in stacks["other[1]"]
-    assert "thread MainThread" in stacks["peer[0]"]
+    until(
+        cluster,
+        f"  other[0] waits for an item (channel 'here', key 'default') {within} other[1] N s ago\n",
+        f"  other[1] waits for an item (channel 'there', key 'default') {within} other[0] N s ago\n",
+        "  a circle: other[0] → other[1] → other[0]",
+        "peer[1] does not answer: ",
+        " in native code that holds Python's lock",
+    )
+    expected = {
+        "peer[1]": "native (scheduler/tests/test_watch_ray.py:",
+        "other[1]": "exchange (scheduler/tests/test_watch_ray.py:",
+        "peer[0]": "thread MainThread",
+    }
+    becomes(lambda: {who: text for who, text in expected.items() if text in cluster.stacks()[who]}, expected)
     file.close()
     here.put(0)
     there.put(0)
@@ -201,7 +215,7 @@ def test_the_devices_of_a_killed_worker_are_given_to_the_next_in_line(cluster: C
     held = victim.hold(entered, leave)
     entered.get()
     waiting = group.execute_on([0, 1]).hold(entered, None)
-    deadline = time.monotonic() + 30.0
+    deadline = time.monotonic() + 60.0
     while [who for who, peers in cluster.wait_graph().edges.items() if "victim[0]" in peers] != ["peer[0]", "peer[1]"]:
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import until
 
 from rlinf.core.errors import ConfigError, DuplicateName, RLinfError, UnknownName, WorkerError
 from rlinf.core.protocols import Channel
@@ -175,7 +176,7 @@ def test_more_handles_may_be_awaited_than_the_event_loop_has_threads() -> None:
 
         def wait(self, timeout: float | None = None) -> Outcome:
             self._opens.set()
-            assert self._waits_for.wait(5.0), "the other one is not waited for"
+            assert self._waits_for.wait(60.0), "the other one is not waited for"
             return Outcome(value=self.label, seconds=0.0)
 
     first, second = threading.Event(), threading.Event()
@@ -183,7 +184,7 @@ def test_more_handles_may_be_awaited_than_the_event_loop_has_threads() -> None:
 
     async def main() -> list[list[str]]:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
-        return await asyncio.gather(*(Handle[str]("g.work()", [call], 5.0).async_wait() for call in calls))
+        return await asyncio.gather(*(Handle[str]("g.work()", [call], 60.0).async_wait() for call in calls))
 
     assert asyncio.run(main()) == [["a"], ["b"]]
 
@@ -321,7 +322,7 @@ def test_one_piece_of_code_runs_at_a_time() -> None:
     for _ in range(50):
         with coroutines.between():
             work()
-    assert done.wait(20.0)
+    assert done.wait(60.0)
     assert most == 1
 
 
@@ -360,11 +361,11 @@ def test_turns_go_round_in_order() -> None:
 
     with turn:
         threads = [threading.Thread(target=take, args=(name,)) for name in range(5)]
-        for thread in threads:
+        for number, thread in enumerate(threads):
             thread.start()
-            time.sleep(0.02)
+            until(lambda number=number: turn._next == number + 2)  # it is in line
     for thread in threads:
-        thread.join(5.0)
+        thread.join(60.0)
     assert order == [0, 1, 2, 3, 4]
 
 

@@ -7,10 +7,10 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import all_dead
 
 from rlinf.core.errors import WorkerError
 from rlinf.scheduler import Cluster, NodePlacementStrategy, Worker
@@ -39,9 +39,20 @@ class Reader(Worker):
 
 
 class Async(Worker):
+    def __init__(self) -> None:
+        super().__init__()
+        self.released = asyncio.Event()
+
     async def echo(self, item: Any, seconds: float = 0.0) -> Any:
         await asyncio.sleep(seconds)
         return item
+
+    async def hold(self, item: Any) -> Any:
+        await self.released.wait()
+        return item
+
+    async def release(self) -> None:
+        self.released.set()
 
     async def exit(self) -> None:
         raise SystemExit(3)
@@ -83,16 +94,6 @@ def fail(text: str) -> None:
     raise ValueError(text)
 
 
-def ends(pid: int) -> bool:
-    deadline = time.monotonic() + 20.0
-    while time.monotonic() < deadline:
-        path = Path(f"/proc/{pid}/stat")
-        if not path.exists() or path.read_text().rpartition(")")[2].split()[0] == "Z":
-            return True
-        time.sleep(0.05)
-    return False
-
-
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     with Cluster(cluster_cfg={"timeout_s": 120.0}) as cluster:
@@ -115,9 +116,10 @@ def test_a_process_is_told_its_ranks_before_the_constructor(cluster: Cluster) ->
 
 def test_async_calls_come_back_out_of_order_and_fail_as_others_do(cluster: Cluster) -> None:
     group = Async.create_group().launch(cluster, name="async")
-    slow, fast = group.echo("slow", 1.0), group.echo("fast")
+    slow, fast = group.hold("slow"), group.echo("fast")
     assert fast.wait() == ["fast"]
     assert not slow.done()
+    group.release().wait()
     assert slow.wait() == ["slow"]
     with pytest.raises(WorkerError, match=r"async\[0\] failed in exit\(\): SystemExit: 3"):
         group.exit().wait()
@@ -137,7 +139,7 @@ def test_a_child_ends_when_it_is_told_to(cluster: Cluster) -> None:
     group = Parent.create_group().launch(cluster, name="parent")
     (pid,) = group.start().wait()
     assert group.stop().wait() == [True]
-    assert ends(pid)
+    assert all_dead([pid])
 
 
 def test_a_child_ends_with_its_killed_worker_and_an_async_call_learns_of_its_death() -> None:
@@ -150,7 +152,7 @@ def test_a_child_ends_with_its_killed_worker_and_an_async_call_learns_of_its_dea
         with pytest.raises(WorkerError, match=r"waiter\[0\] failed in forever\(\): the process died"):
             forever.wait()
         os.kill(parent.worker_infos[0].pid, signal.SIGKILL)
-        assert ends(pid)
+        assert all_dead([pid])
 
 
 def test_a_failed_child_fails_its_worker() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 PAUSE_S = 0.005
 
 
-def eventually(condition: Callable[[], Any], seconds: float = 20.0) -> bool:
+def eventually(condition: Callable[[], Any], seconds: float = 60.0) -> bool:
     """Whether something becomes true in time."""
     deadline = time.monotonic() + seconds
     while not condition() and time.monotonic() < deadline:
@@ -18,9 +18,17 @@ def eventually(condition: Callable[[], Any], seconds: float = 20.0) -> bool:
     return bool(condition())
 
 
-def until(condition: Callable[[], Any], seconds: float = 30.0) -> None:
+def until(condition: Callable[[], Any], seconds: float = 60.0) -> None:
     """Waits until something is true, or fails."""
     assert eventually(condition, seconds), f"not after {seconds:g} s"
+
+
+def becomes(look: Callable[[], Any], expected: Any, seconds: float = 60.0) -> None:
+    """Looks until something is as expected, or fails with how it was last: a process that did not run for a while answers late."""
+    deadline = time.monotonic() + seconds
+    while (found := look()) != expected and time.monotonic() < deadline:
+        time.sleep(PAUSE_S)
+    assert found == expected
 
 
 def alive(pid: int) -> bool:
@@ -30,7 +38,7 @@ def alive(pid: int) -> bool:
     return False
 
 
-def all_dead(pids: Iterable[int], seconds: float = 30.0) -> bool:
+def all_dead(pids: Iterable[int], seconds: float = 60.0) -> bool:
     """Whether all of the processes end in time."""
     left = list(pids)
     return eventually(lambda: not any(alive(pid) for pid in left), seconds)

@@ -14,7 +14,7 @@ from generation_toy import ToyWriter
 
 from rlinf.core.agents import SessionConfig, ToolCall
 from rlinf.core.data import Completion
-from rlinf.core.generation import SamplingConfig
+from rlinf.core.language.generation import SamplingConfig
 from rlinf.engines.endpoint import OpenAIEndpointConfig
 from rlinf.engines.generation import HFGeneratorConfig
 

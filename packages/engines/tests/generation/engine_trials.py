@@ -5,7 +5,6 @@ import time
 
 import numpy as np
 import psutil
-from generation_toy import ToyWriter, noisy
 
 from rlinf.core import SamplingConfig
 from rlinf.core.errors import RLinfError
@@ -15,19 +14,12 @@ from rlinf.core.testing import GeneratorContract
 async def held(policy, config):
     """The lines of the contract that hold; the engine is gone at the end, whatever fails."""
 
-    def oracle(weights):
-        made = ToyWriter(policy.architecture, **policy.sizes)
-        made.load(weights)
-        return made.score
-
-    def update(version):
-        weights = noisy(policy.weights(), version)
-        return weights, oracle(weights)
-
-    score, generator = oracle(policy.weights()), config.build(policy)
+    generator = config.build(policy)
     sizes = {"vocabulary": 64, "max_model_len": 256, "deadline_s": 900.0}
     try:
-        return await GeneratorContract(generator=generator, score=score, update=update, **sizes).run(report=print)
+        return await GeneratorContract(generator=generator, score=policy.again().score, update=policy.updated, **sizes).run(
+            report=print
+        )
     finally:
         await generator.close()
 
@@ -55,6 +47,18 @@ async def ends_one_alone(generator):
     generator.abort(["12"])
     found = await asyncio.gather(*tasks)
     assert [completion.finish for completion in found[13:]] == ["length"] * 115
+
+
+async def agrees_until_it_dies(generator, oracle, process_name):
+    """Log-probabilities are those of transformers, requests end one by one; returns what they were told when it died."""
+    far = await gap(generator, oracle)
+    print(f"log-probabilities agree with transformers to {far:.1e}")
+    assert far < 2e-5
+    await ends_one_alone(generator)
+    told = await dies_with_a_cause(generator, process_name)
+    await generator.close()
+    print(told[0])
+    return told
 
 
 async def dies_with_a_cause(generator, process_name):

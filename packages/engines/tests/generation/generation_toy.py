@@ -40,6 +40,16 @@ class ToyWriter(nn.Module):
             torch.manual_seed(seed)
             self.network = transformers.AutoModelForCausalLM.from_config(own, attn_implementation="sdpa").eval()
 
+    def again(self) -> ToyWriter:
+        """One as it was when it was built."""
+        return type(self)(self.architecture, **self.sizes)
+
+    def updated(self, version: int, scale: float = 0.3):
+        """Other weights, and how one that has them scores."""
+        oracle, weights = self.again(), noisy(self.weights(), version, scale)
+        oracle.load(weights)
+        return weights, oracle.score
+
     def weights(self) -> Weights:
         return Weights(tensors={name: t.detach().clone() for name, t in self.state_dict().items()}, version=self.version)
 

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from rlinf.core import Weights
 from rlinf.core.errors import ConfigError
-from rlinf.core.generation import SamplingConfig
+from rlinf.core.language.generation import SamplingConfig
 from rlinf.engines.generation import HFGeneratorConfig
 
 KEY = "sk-loopback-secret"

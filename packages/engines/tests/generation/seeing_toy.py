@@ -8,7 +8,7 @@ import transformers
 from generation_toy import SIZES, ToyWriter
 from torch import nn
 
-from rlinf.core.problems import ShownPrompt
+from rlinf.core.language.problems import ShownPrompt
 
 IMAGE, MERGE, PATCH = 3, 2, 3 * 2 * 4 * 4
 TEXT = {**SIZES, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1]}}
@@ -32,7 +32,7 @@ class SeeingWriter(ToyWriter):
 
     def __init__(self, architecture: str) -> None:
         nn.Module.__init__(self)
-        self.architecture = architecture
+        self.architecture, self.sizes = architecture, {}
         own = transformers.CONFIG_MAPPING[architecture](
             text_config=TEXT,
             vision_config=VISION,

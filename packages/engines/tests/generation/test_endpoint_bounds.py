@@ -12,17 +12,20 @@ from generation_toy import ToyWriter, noisy
 
 from rlinf.core.agents import SessionConfig
 from rlinf.core.errors import ConfigError, RLinfError
-from rlinf.core.generation import SamplingConfig
+from rlinf.core.language.generation import SamplingConfig
 from rlinf.engines.endpoint import OpenAIEndpointConfig
 
 TOOL = {"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": {"type": "object", "properties": {}}}}
-
+CALLED = {"role": "assistant", "tool_calls": [{"id": "call_1", "type": "function", "function": {"name": "add", "arguments": "{}"}}]}
 
 REFUSED = [
     ({"messages": []}, 400, "messages"),
     ({"messages": [{"role": "king", "content": "x"}]}, 400, "messages[0].role"),
     ({"messages": [USER, {"role": "assistant", "content": "x"}]}, 400, "messages"),
     ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, 400, "messages[0].content"),
+    ({"messages": [USER, {"role": "tool", "content": "5"}]}, 400, "messages[1].role"),
+    ({"messages": [USER, CALLED, USER, {"role": "tool", "tool_call_id": "call_1", "content": "5"}]}, 400, "messages[3].role"),
+    ({"messages": [USER, CALLED, {"role": "tool", "tool_call_id": "call_2", "content": "5"}]}, 400, "messages[2].tool_call_id"),
     ({"max_tokens": 0}, 400, "max_tokens"),
     ({"n": 0}, 400, "n"),
     ({"temperature": -1}, 400, "temperature"),

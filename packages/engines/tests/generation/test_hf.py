@@ -11,7 +11,7 @@ from generation_toy import ToyWriter, noisy
 from rlinf.core import Weights
 from rlinf.core.capabilities import HasMemory
 from rlinf.core.errors import ConfigError, NonFiniteError, RLinfError
-from rlinf.core.generation import SamplingConfig
+from rlinf.core.language.generation import SamplingConfig
 from rlinf.engines.generation import HFGeneratorConfig
 
 PROMPTS = [[3, 4, 5, 6, 7], [8], [9, 10, 11, 12, 13, 14, 15, 16], [17, 18]]
@@ -86,7 +86,8 @@ def test_what_was_shared_is_dropped_with_the_weights():
 
     async def go():
         first = asyncio.ensure_future(write(generator, [PROMPTS[0]] * 3, new=40))
-        await asyncio.sleep(0.02)
+        while not passes.written:
+            await asyncio.sleep(0)
         await generator.load(other)
         return await first, await write(generator, [PROMPTS[0]], new=5, temperature=0.0)
 

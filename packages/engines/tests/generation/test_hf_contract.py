@@ -3,22 +3,10 @@
 import asyncio
 
 import pytest
-from generation_toy import MIXTURE, ToyWriter, noisy
+from generation_toy import MIXTURE, ToyWriter
 
 from rlinf.core.testing import GeneratorContract
 from rlinf.engines.generation import HFGeneratorConfig
-
-
-def contract(policy, config, **changed):
-    def update(version):
-        weights = noisy(policy.weights(), version)
-        oracle = ToyWriter(policy.architecture, **policy.sizes)
-        oracle.load(weights)
-        return weights, oracle.score
-
-    oracle = ToyWriter(policy.architecture, **policy.sizes)
-    fields = {"score": oracle.score, "update": update, "vocabulary": 64, "max_model_len": 256, "deadline_s": 60.0}
-    return GeneratorContract(generator=config.build(policy), **{**fields, **changed})
 
 
 @pytest.mark.parametrize(
@@ -28,4 +16,7 @@ def contract(policy, config, **changed):
 )
 def test_the_engine_keeps_the_contract(architecture, sizes):
     policy = ToyWriter(architecture, **sizes)
-    asyncio.run(contract(policy, HFGeneratorConfig(max_running_requests=6, max_batch_tokens=64)).run())
+    generator = HFGeneratorConfig(max_running_requests=6, max_batch_tokens=64).build(policy)
+    sizes = {"vocabulary": 64, "max_model_len": 256, "deadline_s": 60.0}
+    contract = GeneratorContract(generator=generator, score=policy.again().score, update=policy.updated, **sizes)
+    asyncio.run(contract.run())

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from rlinf.core.generation import SamplingConfig
+from rlinf.core.language.generation import SamplingConfig
 from rlinf.engines.generation._sampling import cuts, draw, uniforms
 
 P = [0.1, 0.4, 0.3, 0.2]

@@ -1,16 +1,17 @@
 """The engine over transformers with prompts that show pictures."""
 
 import asyncio
+from functools import partial
 
 import pytest
 import torch
-from generation_toy import ToyWriter, noisy
+from generation_toy import ToyWriter
 from seeing_toy import IMAGE, Picturing, SeeingWriter, shown
 
 from rlinf.core.capabilities import HasImages
 from rlinf.core.errors import ConfigError
-from rlinf.core.generation import SamplingConfig
-from rlinf.core.problems import ShownPrompt
+from rlinf.core.language.generation import SamplingConfig
+from rlinf.core.language.problems import ShownPrompt
 from rlinf.core.testing import GeneratorContract
 from rlinf.engines.generation import HFGeneratorConfig
 
@@ -18,18 +19,11 @@ from rlinf.engines.generation import HFGeneratorConfig
 @pytest.mark.parametrize("architecture", ["qwen3_vl", pytest.param("qwen2_5_vl", marks=pytest.mark.slow)])
 def test_the_engine_keeps_the_contract_with_pictures_beside_text(architecture):
     policy = SeeingWriter(architecture)
-
-    def update(version):
-        weights = noisy(policy.weights(), version, scale=0.1)
-        oracle = SeeingWriter(architecture)
-        oracle.load(weights)
-        return weights, oracle.score
-
     generator = HFGeneratorConfig(max_running_requests=6, max_batch_tokens=96, max_model_len=255).build(policy)
     contract = GeneratorContract(
         generator=Picturing(generator),
-        score=SeeingWriter(architecture).score,
-        update=update,
+        score=policy.again().score,
+        update=partial(policy.updated, scale=0.1),
         vocabulary=61,
         max_model_len=248,
         deadline_s=60.0,

@@ -8,7 +8,7 @@ from generation_toy import ToyWriter, noisy
 from openai_server import KEY, LoopbackServer
 
 from rlinf.core.errors import ConfigError, DeadlineExceeded, RLinfError
-from rlinf.core.generation import SamplingConfig
+from rlinf.core.language.generation import SamplingConfig
 from rlinf.core.testing import GeneratorContract
 from rlinf.engines.generation import OpenAIGeneratorConfig
 
@@ -39,18 +39,12 @@ def write(generator, *, new=12, seed=3, **sampling):
 def test_the_client_keeps_the_contract_with_a_server_that_takes_weights(server, tmp_path):
     policy = ToyWriter()
 
-    def update(version):
-        weights = noisy(policy.weights(), version)
-        oracle = ToyWriter()
-        oracle.load(weights)
-        return weights, oracle.score
-
     async def go():
         config = {"update_path": "/update_weights_from_disk", "update_folder": str(tmp_path), "max_retries": 0}
         generator = client(server, policy, **config)
         fields = {"score": ToyWriter().score, "vocabulary": 64, "max_model_len": 128, "draws": 128}
         # At half the temperature the server would report what it had before: the client refuses it.
-        findings = await GeneratorContract(generator=generator, update=update, **fields).examine()
+        findings = await GeneratorContract(generator=generator, update=policy.updated, **fields).examine()
         return {finding.sentence: finding.error for finding in findings if finding.error is not None}
 
     failed = asyncio.run(go())

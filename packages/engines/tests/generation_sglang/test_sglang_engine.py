@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from engine_trials import dies_with_a_cause, ends_one_alone, gap, held
+from engine_trials import agrees_until_it_dies, held
 from generation_toy import ToyWriter
 
 from rlinf.engines.generation import SGLangGeneratorConfig
@@ -23,15 +23,6 @@ def test_the_engine_keeps_the_contract():
 
 
 def test_an_engine_that_is_killed_fails_all_requests_with_the_cause():
-    async def run(generator):
-        far = await gap(generator, ToyWriter("qwen3"))
-        print(f"log-probabilities agree with transformers to {far:.1e}")
-        assert far < 2e-5
-        await ends_one_alone(generator)
-        told = await dies_with_a_cause(generator, "sglang::scheduler")
-        await generator.close()
-        return told
-
-    told = asyncio.run(run(CONFIG.build(ToyWriter("qwen3"))))
-    print(told[0])
+    generator = CONFIG.build(ToyWriter("qwen3"))
+    told = asyncio.run(agrees_until_it_dies(generator, ToyWriter("qwen3"), "sglang::scheduler"))
     assert all("the engine failed" in one for one in told)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 import torch
-from engine_trials import dies_with_a_cause, ends_one_alone, gap, held
+from engine_trials import agrees_until_it_dies, dies_with_a_cause, held
 from generation_toy import ToyWriter
 
 from rlinf.core import SamplingConfig
@@ -62,18 +62,8 @@ def test_it_agrees_with_a_language_model_and_its_death_has_a_cause():
 
 def test_a_server_whose_engine_is_killed_fails_all_requests_with_the_cause():
     policy = ToyWriter("qwen3", **SIZES)
-
-    async def run(generator):
-        far = await gap(generator, ToyWriter("qwen3", **SIZES))
-        print(f"log-probabilities agree with transformers to {far:.1e}")
-        assert far < 2e-5
-        await ends_one_alone(generator)
-        told = await dies_with_a_cause(generator, "EngineCore")
-        await generator.close()
-        return told
-
-    told = asyncio.run(run(VLLMGeneratorConfig(mode="server", **SMALL).build(policy)))
-    print(told[0])
+    generator = VLLMGeneratorConfig(mode="server", **SMALL).build(policy)
+    told = asyncio.run(agrees_until_it_dies(generator, ToyWriter("qwen3", **SIZES), "EngineCore"))
     assert all("EngineDeadError" in one or "the server is gone" in one or "exit status" in one for one in told)
 
 

@@ -13,7 +13,6 @@ from torch.nn import functional
 from rlinf.engines.megatron.mapping import Experts
 from rlinf.engines.megatron.mixture import Mixture
 
-torch.set_num_threads(1)
 HIDDEN, COUNT, FFN = 5, 4, 3
 TOKENS = (6, 1)
 """Of each rank."""

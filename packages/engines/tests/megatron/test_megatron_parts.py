@@ -11,17 +11,15 @@ import torch.distributed as dist
 from megatron_text import CONFIGS, MIXTURE, SIZES, Writer
 from transformers import MistralConfig, Qwen2Config, Qwen3MoeConfig
 
+from rlinf.core.declarations import ModelParallel
 from rlinf.core.errors import ConfigError
 from rlinf.core.protocols import TrainerConfig
-from rlinf.core.training_ranks import ModelParallel
 from rlinf.engines import OptimConfig
 from rlinf.engines.megatron import MegatronTrainerConfig
 from rlinf.engines.megatron.attention import TorchNorm
 from rlinf.engines.megatron.mapping import Cut, Gated, Grouped, Shape, Whole
 from rlinf.engines.megatron.masters import Masters
 from rlinf.engines.megatron.scoring import score_divided
-
-torch.set_num_threads(1)
 
 
 def test_ranks_are_numbered_tensor_context_data_pipeline() -> None:

@@ -14,7 +14,6 @@ from rlinf.engines import FSDPTrainerConfig
 
 installed = find_spec("megatron") is not None and find_spec("megatron.core") is not None
 pytestmark = pytest.mark.skipif(not installed, reason="megatron-core is not installed")
-torch.set_num_threads(1)
 
 
 def compare(found: Path, name: str, world_size: int) -> None:

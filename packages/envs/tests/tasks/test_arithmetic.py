@@ -116,7 +116,7 @@ def test_digits_and_signs(terms, digits, negative):
         ({"terms": 1}, "terms: expected at least 2, found 1"),
         ({"operations": ()}, "operations: expected at least 1"),
         ({"worked_share": 1.5}, "worked_share"),
-        ({"guessed_share": -0.1}, "guessed_share: expected a share from 0 to 1, found -0.1"),
+        ({"guessed_share": -0.1}, r"guessed_share: expected a value in \[0, 1\], found -0.1"),
         ({"validation_share": 0}, "validation_share"),
         ({"train": 0}, "train: expected at least 1"),
     ],

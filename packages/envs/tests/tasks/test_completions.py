@@ -39,7 +39,7 @@ def test_lines_have_right_answers_and_some_wrong_examples() -> None:
     right = sum(passes(str(p.prompt), p.solution or "") for p in train) / len(train)
     assert right == pytest.approx(0.4, abs=0.06)
     assert task.problems("train") == train
-    with pytest.raises(ConfigError, match="a share from 0 to 1"):
+    with pytest.raises(ConfigError, match=r"right_share: expected a value in \[0, 1\], found 2"):
         Completions(right_share=2)
 
 

@@ -56,5 +56,5 @@ def test_no_problem_is_in_two_splits_and_each_stays_what_it_is() -> None:
     examples = {split: {str(p.prompt).rpartition("=")[0] for p in large.problems(split)} for split in ("train", "validation")}
     assert not examples["train"] & examples["validation"]
     assert small.problems("train") == large.problems("train")[:100]
-    with pytest.raises(ConfigError, match=r"worked_share: expected a share from 0 to 1, found 2"):
+    with pytest.raises(ConfigError, match=r"worked_share: expected a value in \[0, 1\], found 2"):
         Programs(worked_share=2)

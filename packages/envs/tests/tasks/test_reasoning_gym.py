@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rlinf.core.errors import ConfigError
-from rlinf.core.problems import Problem
+from rlinf.core.language.problems import Problem
 from rlinf.core.rewards import RewardSample
 from rlinf.envs.tasks import ReasoningGym, ReasoningGymReward
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import subprocess
 import sys
 import time
@@ -13,7 +14,6 @@ import pytest
 
 from rlinf.core.agents import ToolBox, ToolCall, ToolLimits, ToolResult
 from rlinf.core.errors import ConfigError
-from rlinf.core.process.ports import free_port
 from rlinf.envs.tools.mcp import MCP, close_mcp_servers
 
 pytest.importorskip("mcp")
@@ -29,7 +29,11 @@ def closed() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def http() -> Iterator[MCP]:
-    port = free_port()
+    # Bound here, too, so that nobody else is given it before the server listens.
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("127.0.0.1", 0))
+    port = held.getsockname()[1]
     process = subprocess.Popen([sys.executable, SERVER, str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     config = MCP(url=f"http://127.0.0.1:{port}/mcp", server="toy")
     until = time.monotonic() + 120
@@ -44,7 +48,8 @@ def http() -> Iterator[MCP]:
             time.sleep(0.2)
     yield config
     process.kill()
-    process.wait(30)
+    process.wait(60)
+    held.close()
 
 
 def calls(config: MCP, *asked: tuple[str, dict[str, object]], **limits: float) -> list[ToolResult]:

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
+from rlinf.core.data.tree import tree_leaves
 from rlinf.core.errors import ConfigError
 from rlinf.core.models import build_model
 from rlinf.core.protocols import LanguageModelConfig
 from rlinf.core.registry import MODELS
 from rlinf.core.testing import PolicyContract
-from rlinf.core.tree import tree_leaves
 from rlinf.models.checkpoints import load_policy, save_policy
 from rlinf.models.commands import TEXT, TINY
 

@@ -223,5 +223,5 @@ def test_what_can_not_be_done_is_said(tmp_path, policy, text):
         with pytest.raises(ConfigError, match=message):
             convert(args)
         assert not (tmp_path / "never").exists(), args
-    with pytest.raises(CheckpointError, match="no weights at"):
+    with pytest.raises(ConfigError, match=r"^SOURCE: no weights at"):
         convert([str(tmp_path / "nowhere"), out, "--to", "hf"])

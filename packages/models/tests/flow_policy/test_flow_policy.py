@@ -108,18 +108,30 @@ def test_annealing_reaches_the_context():
 
 
 def test_regression_on_decisions():
-    one, other = SMALL.build(SPEC, seed=0), SMALL.build(SPEC, seed=1)
+    config = dataclasses.replace(SMALL, sampling=FlowSampling(noise_method="flow_ode", likelihood="matching", matching_draws=5))
+    one, other = config.build(SPEC, seed=0), config.build(SPEC, seed=1)
     decision = one.predict_action_batch(states(6), generator=seeded(0))
-    found = [p.flow_regression(decision.context, decision.action, generator=seeded(5)) for p in (one, other)]
-    torch.testing.assert_close(found[0].target, found[1].target)
-    torch.testing.assert_close(found[0].time, found[1].time)
+    again = one.predict_action_batch(states(6), generator=seeded(0))
+    torch.testing.assert_close(again.context["matching_noise"], decision.context["matching_noise"])
+    torch.testing.assert_close(one.default_forward(batch_of(decision)).logprob[:, 0], decision.logprob, atol=1e-6, rtol=0.0)
+    found = [policy.flow_regression(decision.context) for policy in (one, other)]
+    assert found[0].prediction.shape == found[0].previous.shape == found[0].target.shape == (6, 5, 2, 2), "what was executed"
     assert found[0].prediction.requires_grad
+    torch.testing.assert_close(found[0].prediction, found[0].previous)
+    torch.testing.assert_close(found[1].previous, found[0].previous)
     assert (found[0].prediction - found[1].prediction).abs().max() > 1e-3
-    # target = ε − a with the same ε for any action: it moves against the action, in the units of the flow.
-    moved = one.flow_regression(decision.context, decision.action + 0.5, generator=seeded(5))
-    shift = torch.tensor([-0.5, -0.25]).expand(6, 2, 2)
-    torch.testing.assert_close((moved.target - found[0].target)[:, :2], shift, atol=1e-5, rtol=0.0)
-    torch.testing.assert_close(moved.target[:, 2], found[0].target[:, 2])
+    wanted = decision.context["matching_noise"] - decision.context["made"][:, None]
+    torch.testing.assert_close(found[0].target, wanted[:, :, :2])
+    error = (found[0].prediction - found[0].target).square().mean((1, 2, 3))
+    torch.testing.assert_close(decision.logprob, -error)
+    with pytest.raises(ConfigError, match=r"sampling\.likelihood: chains have no draws to regress on\. Set it to matching"):
+        SMALL.build(SPEC, seed=0).flow_regression(decision.context)
+
+
+@pytest.mark.parametrize("wrong", [{"noise_method": "flow_sde"}, {"noise_method": "flow_ode", "joint_logprob": True}])
+def test_only_what_the_ode_makes_is_judged_by_matching(wrong):
+    with pytest.raises(ConfigError, match="likelihood: 'matching' judges what the ODE makes"):
+        FlowSampling(likelihood="matching", **wrong)
 
 
 def test_demonstrations_may_be_shorter_than_the_horizon():
@@ -162,3 +174,11 @@ def test_continuing_a_chunk():
     off = [(decision.action[:, :2] - previous).square().mean().item() for decision in (free, kept)]
     assert off[1] < 0.25 * off[0]
     torch.testing.assert_close(policy.default_forward(batch_of(kept)).value[:, 0], kept.value, atol=1e-5, rtol=0.0)
+
+
+@pytest.mark.parametrize("eval_noise", ["zero", "sample"])
+def test_where_nothing_is_in_execution_a_chunk_is_that_of_an_evaluation(eval_noise):
+    policy = dataclasses.replace(SMALL, sampling=dataclasses.replace(SMALL.sampling, eval_noise=eval_noise)).build(SPEC, seed=0)
+    alone = policy.predict_action_batch(states(8), "eval", generator=seeded(1)).action
+    nothing = policy.continue_chunk(states(8), alone[:, :0], delay=0, generator=seeded(1)).action
+    torch.testing.assert_close(nothing, alone)

@@ -12,10 +12,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from draws import seeded
+from draws import batch_of, seeded
 
 from rlinf.core import ArraySpec, EnvSpec
-from rlinf.models.flow import FlowSampling, fpo_logprob
+from rlinf.models.flow import FlowSampling
 from rlinf.models.flow_policy import FlowPolicyConfig
 
 LOW, HIGH = np.array([-1.0, -3.0], np.float32), np.array([1.0, 1.0], np.float32)
@@ -90,17 +90,19 @@ def flow_matching_loss(policy, state, chunk, time, noise):
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_the_ratio_of_flow_policy_gradients(seed):
-    plain = dataclasses.replace(SOFT, num_q_heads=0, squash=False)
+    sampling = FlowSampling(noise_method="flow_ode", likelihood="matching", matching_draws=3)
+    plain = dataclasses.replace(SOFT, num_q_heads=0, squash=False, sampling=sampling)
     new, old = (plain.build(SPEC, seed=number).double() for number in (seed, seed + 1))
     states = {"states": torch.randn(4, 3, generator=seeded(seed), dtype=torch.float64)}
     decision = old.predict_action_batch(states, generator=seeded(seed + 5))
-    asked = [policy.flow_regression(decision.context, decision.action, generator=seeded(7)) for policy in (new, old)]
-    found = (fpo_logprob(asked[0].prediction, asked[0].target) - fpo_logprob(asked[1].prediction, asked[1].target)).exp()
+    found = (new.default_forward(batch_of(decision)).logprob[:, 0] - decision.logprob).exp()
     center, radius = torch.tensor(HIGH + LOW) / 2, torch.tensor(HIGH - LOW) / 2
     for row in range(4):
-        chunk = ((decision.action[row] - center) / radius).double()
-        # v* = ε − a says which noise was drawn.
-        noise = (asked[0].target[row] + chunk).tolist()
-        given = states["states"][row], chunk.tolist(), asked[0].time[row].item(), noise
-        expected = math.exp(flow_matching_loss(old, *given) - flow_matching_loss(new, *given))
-        assert found[row].item() == pytest.approx(expected, abs=1e-6)
+        chunk = ((decision.action[row] - center) / radius).double().tolist()
+        draws = zip(decision.context["matching_time"][row].tolist(), decision.context["matching_noise"][row].tolist(), strict=True)
+        lost = [
+            flow_matching_loss(old, *given) - flow_matching_loss(new, *given)
+            for given in ((states["states"][row], chunk, time, noise) for time, noise in draws)
+        ]
+        assert len(set(lost)) == 3
+        assert found[row].item() == pytest.approx(math.exp(sum(lost) / 3), abs=1e-6)

@@ -4,8 +4,8 @@ import torch
 import torch.nn.functional as F
 
 from rlinf.core.capabilities import HasExplorationSchedule, HasFlowRegression, HasNoiseSteering, HasSFTLoss, RealTimeChunkingPolicy
+from rlinf.core.data.tree import tree_map
 from rlinf.core.errors import ConfigError, ContractError, ShapeError
-from rlinf.core.tree import tree_map
 from rlinf.models.flow import FlowSampling
 from rlinf.models.gr00t import GR00TPolicyConfig
 from rlinf.models.gr00t.head import ActionHead
@@ -141,16 +141,15 @@ def test_sft_counts_only_known_steps_and_the_robot_s_own_dimensions(build, exami
 
 
 def test_regression_is_on_what_was_executed(build, examine):
-    policy = build()
+    policy = build(sampling=FlowSampling(noise_method="flow_ode", likelihood="matching", matching_draws=2))
     contract = examine(policy)
     decision = contract.decide(contract.observation())
-    one = policy.flow_regression(decision.context, decision.action, generator=torch.Generator().manual_seed(0))
-    other = policy.flow_regression(decision.context, decision.action + 1.0, generator=torch.Generator().manual_seed(0))
-    difference = one.target - other.target
-    torch.testing.assert_close(difference[:, :K, :A], torch.tensor([0.5, 1.0, 2.0]).expand(5, K, A))
-    assert (difference[:, K:] == 0).all()
-    assert (difference[:, :, A:] == 0).all()
-    assert one.prediction.requires_grad
+    found = policy.flow_regression(decision.context)
+    assert found.target.shape[1:] == (2, K, A)
+    assert found.prediction.requires_grad
+    torch.testing.assert_close(found.prediction, found.previous, atol=1e-5, rtol=1e-5)
+    wanted = decision.context["matching_noise"] - decision.context["made"][:, None]
+    torch.testing.assert_close(found.target, wanted[:, :, :K, :A])
 
 
 def test_a_chunk_goes_on_where_the_last_one_can_t_be_changed(build, examine):
@@ -176,9 +175,9 @@ def test_capabilities_and_annealing(build):
         isinstance(policy, kind)
         for kind in (HasSFTLoss, HasFlowRegression, HasNoiseSteering, HasExplorationSchedule, RealTimeChunkingPolicy)
     )
-    assert policy.noise_level == 0.8
+    assert policy.sampler.level == 0.8
     policy.set_global_step(5)
-    assert policy.noise_level == pytest.approx(0.5)
+    assert policy.sampler.level == pytest.approx(0.5)
 
 
 def test_bfloat16_agrees_within_its_own_precision(build, examine):
@@ -206,7 +205,7 @@ def test_statistics_are_in_the_state_dict(build, examine):
         ({"preset": None}, "preset"),
         ({"model_path": "/tmp/nowhere"}, "preset"),
         ({"num_action_chunks": 0}, "num_action_chunks"),
-        ({"num_action_chunks": 99}, "gr00t.num_action_chunks"),
+        ({"num_action_chunks": 99}, "num_action_chunks"),
         ({"embodiment_tag": "r2d2"}, "embodiment_tag"),
     ],
 )
@@ -216,12 +215,27 @@ def test_a_wrong_configuration_is_refused(build, fields, place):
     assert refused.value.place == place
 
 
+def test_the_sizes_of_a_preset_are_known_before_it_is_built():
+    assert GR00TPolicyConfig(preset="tiny").traits.largest_action == 8
+    assert GR00TPolicyConfig(preset="base", num_action_chunks=16).traits.largest_action == 32
+    with pytest.raises(ConfigError, match=r"num_action_chunks: expected a value in \[1, 16\], found 17"):
+        GR00TPolicyConfig(preset="base", num_action_chunks=17)
+
+
 def test_a_task_that_is_too_long_is_refused_not_cut(build, examine):
     policy = build()
     env_obs = examine(policy).observation()
     env_obs["task_descriptions"] = np.full(5, "x y z " * 10)
-    with pytest.raises(ShapeError, match="max_prompt_tokens"):
+    refused = r"max_prompt_tokens: the prompt of 'x y z .*' has (\d+) tokens, there is room for 24. Set it to \1 or more"
+    with pytest.raises(ConfigError, match=refused):
         policy.predict_action_batch(env_obs)
+    config, text = policy.config, env_obs["task_descriptions"][:1].tolist()
+    with pytest.raises(ConfigError, match=r"^actor\.model\." + refused):
+        config.check_tasks(text, "actor.model")
+    with pytest.raises(ConfigError, match="default_task: expected a task in words, found ' '"):
+        GR00TPolicyConfig(preset="tiny", default_task=" ")
+    # No task is told there: the default one is asked for.
+    config.check_tasks(text, "actor.model", examine(None, "states").spec)
 
 
 def test_building_leaves_the_global_generator_alone_and_obeys_its_seed(examine):

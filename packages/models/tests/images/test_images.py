@@ -1,7 +1,8 @@
 """Images against the libraries that the public models were trained with; see make_reference.py."""
 
-import importlib.util
+import runpy
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,14 +24,7 @@ PILLOW = {
 }
 
 
-def script():
-    spec = importlib.util.spec_from_file_location("make_reference_images", HERE / "make_reference.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-MADE = script()
+MADE = SimpleNamespace(**runpy.run_path(str(HERE / "make_reference.py")))
 CAMERA = {name: MADE.camera(*shape, i) for i, (name, shape) in enumerate(MADE.SOURCES.items())}
 
 

@@ -5,10 +5,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rlinf.core.capabilities import HasSFTLoss
-from rlinf.core.data import Rescored
+from rlinf.core.data import Batch, Rescored, Trajectory
 from rlinf.core.errors import ConfigError, ShapeError, UnknownName, WeightSyncError
 from rlinf.core.registry import MODELS
-from rlinf.core.trajectory import Batch, Trajectory
 from rlinf.models.language import CausalLMConfig, score_tokens, token_batch
 from rlinf.models.lora import LoRAConfig, adapter_state, without_adapters
 

@@ -3,8 +3,8 @@ from functools import cache
 import pytest
 import torch
 
+from rlinf.core.data import Batch, Trajectory
 from rlinf.core.errors import ShapeError
-from rlinf.core.trajectory import Batch, Trajectory
 from rlinf.models.language import VisionLanguageConfig, image_columns, token_batch
 from rlinf.models.lora import LoRAConfig, adapter_state
 

@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-from draws import batch_of
 
 from rlinf.core import ArraySpec, EnvSpec
 from rlinf.models.openvla import OpenVLAPolicyConfig
@@ -34,8 +33,3 @@ def build(spec):
         return OpenVLAPolicyConfig(**{"preset": "tiny", "n_action_bins": 32, **fields}).build(spec, seed=seed)
 
     return make
-
-
-@pytest.fixture(scope="session", name="batch_of")
-def _batch_of():
-    return batch_of

@@ -3,6 +3,7 @@ import json
 
 import pytest
 import torch
+from draws import batch_of
 from made_up_weights import made_up_weights
 from safetensors.torch import save_file
 
@@ -90,7 +91,7 @@ def test_the_published_configuration_is_understood(tmp_path):
     assert facts.bins == 256
 
 
-def test_a_folder_is_loaded(folder, spec, observe, batch_of):
+def test_a_folder_is_loaded(folder, spec, observe):
     policy = load(folder, spec)
     state = made_up_state(SIZES)
     for name, tensor in policy.vlm.state_dict().items():

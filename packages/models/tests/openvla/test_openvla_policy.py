@@ -3,7 +3,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from draws import seeded
+from bandits import improve
+from draws import batch_of, seeded
 
 from rlinf.core import Batch, Credit, Trajectory
 from rlinf.core.capabilities import HasSFTLoss
@@ -37,7 +38,7 @@ def naive(policy, decision, row):
 
 
 @pytest.mark.parametrize("fields", [{}, HOT], ids=["plain", "hot"])
-def test_generation_with_the_cache_is_what_one_pass_says(build, observe, batch_of, fields):
+def test_generation_with_the_cache_is_what_one_pass_says(build, observe, fields):
     policy = build(logprob_type="token_level", **fields)
     decision = policy.predict_action_batch(observe(), generator=seeded(1))
     evaluation = policy.default_forward(batch_of(decision))
@@ -73,7 +74,7 @@ def test_padding_and_neighbours_change_nothing(build, observe):
     torch.testing.assert_close(longer.logprob, together.logprob, atol=1e-6, rtol=0)
 
 
-def test_instruction_picture_and_earlier_tokens_matter(build, observe, batch_of):
+def test_instruction_picture_and_earlier_tokens_matter(build, observe):
     policy = build(logprob_type="token_level")
     decision = policy.predict_action_batch(observe(), generator=seeded(1))
     before = policy.default_forward(batch_of(decision)).logprob
@@ -113,7 +114,7 @@ def test_actions_are_in_the_units_of_the_environment(build, observe, spec):
     assert decision.action[..., 2].max() > 1.5
 
 
-def test_evaluation_at_a_temperature(build, observe, batch_of):
+def test_evaluation_at_a_temperature(build, observe):
     policy = build(temperature_eval=0.6)
     one, other = (policy.predict_action_batch(observe(), "eval", generator=seeded(seed)) for seed in (1, 2))
     assert not torch.equal(one.action, other.action)
@@ -134,7 +135,7 @@ def test_contract_in_bfloat16(build, spec):
     PolicyContract(policy=policy, spec=spec, as_array=torch.as_tensor, generator=seeded, tolerance=0.1).run()
 
 
-def test_bfloat16_agrees_roughly(build, observe, batch_of):
+def test_bfloat16_agrees_roughly(build, observe):
     policy = build(precision="bf16")
     plain, rounded = (p.vlm.language_model.model.rotary_emb.inv_freq for p in (build(), policy))
     assert torch.equal(plain, rounded), "angles stay in float32"
@@ -143,7 +144,7 @@ def test_bfloat16_agrees_roughly(build, observe, batch_of):
     torch.testing.assert_close(policy.default_forward(batch_of(decision)).logprob[:, 0], decision.logprob, atol=0.1, rtol=0)
 
 
-def test_lora_changes_nothing_at_first_and_trains_little(build, observe, batch_of):
+def test_lora_changes_nothing_at_first_and_trains_little(build, observe):
     plain, adapted = build(), build(lora=LoRAConfig(rank=4), add_value_head=True)
     one, other = (policy.predict_action_batch(observe(), generator=seeded(1)) for policy in (plain, adapted))
     torch.testing.assert_close(one.logprob, other.logprob, atol=1e-5, rtol=0)
@@ -193,32 +194,23 @@ def test_imitation_ignores_what_is_masked(build, observe):
         policy.sft_loss(observe(), action[:, :1])
 
 
-def climbs(build, observe, batch_of, *, shuffled):
-    """Twelve steps of REINFORCE on the mean of the first action; returns its mean before and after."""
-    policy, obs, order = build(num_action_chunks=1, n_action_bins=16, freeze_vision=True), observe(96), seeded(9)
-    optimizer = torch.optim.Adam(policy.parameters(), lr=2e-3)
-    means = []
-    for step in range(13):
-        decision = policy.predict_action_batch(obs, generator=seeded(step))
-        reward = decision.action[:, 0, 0]
-        means.append(reward.mean().item())
-        advantage = (reward - reward.mean()) / reward.std()
-        advantage = advantage[torch.randperm(96, generator=order)] if shuffled else advantage
-        logprob = policy.default_forward(batch_of(decision)).logprob[:, 0, 0]
-        optimizer.zero_grad()
-        (-(advantage * logprob).mean()).backward()
-        optimizer.step()
-    return means[0], means[-1]
+def climbs(build, observe, *, shuffle):
+    """By how much twelve steps of REINFORCE raise the mean of the first action."""
+    policy, obs = build(num_action_chunks=1, n_action_bins=16, freeze_vision=True), observe(96)
+
+    def reinforce(policy, decision, advantage):
+        return -(advantage * policy.default_forward(batch_of(decision)).logprob[:, 0, 0]).mean()
+
+    means = improve(policy, lambda _: obs, seeded(0), lr=2e-3, iterations=13, updates=1, shuffle=shuffle, loss=reinforce)
+    return means[-1] - means[0]
 
 
-def test_a_bandit_is_learnt(build, observe, batch_of):
-    before, after = climbs(build, observe, batch_of, shuffled=False)
-    assert after - before > 0.4
+def test_a_bandit_is_learnt(build, observe):
+    assert climbs(build, observe, shuffle=False) > 0.4
 
 
-def test_shuffled_advantages_teach_nothing(build, observe, batch_of):
-    before, after = climbs(build, observe, batch_of, shuffled=True)
-    assert abs(after - before) < 0.3
+def test_shuffled_advantages_teach_nothing(build, observe):
+    assert abs(climbs(build, observe, shuffle=True)) < 0.3
 
 
 def test_missing_things_are_named(build, observe, spec):
@@ -256,7 +248,7 @@ def test_pictures_of_another_size(build, observe):
         assert decision.context["main_images"].dtype == torch.uint8
 
 
-def test_batches_are_scored_by_rows(build, observe, batch_of):
+def test_batches_are_scored_by_rows(build, observe):
     policy = build()
     batch: Batch = batch_of(policy.predict_action_batch(observe(4), generator=seeded(0)))
     whole = policy.default_forward(batch).logprob
@@ -269,7 +261,7 @@ def joined_steps(one, other):
     return torch.cat([one, other], dim=1)
 
 
-def test_padding_of_a_trajectory_is_harmless(build, observe, batch_of):
+def test_padding_of_a_trajectory_is_harmless(build, observe):
     policy = build()
     parts = [batch_of(policy.predict_action_batch(observe(2), generator=seeded(seed))).trajectory for seed in range(3)]
     columns = {"context", "action", "logprob", "reward", "terminated", "truncated", "mask", "version"}

@@ -115,5 +115,5 @@ def test_the_last_token_is_not_doubled():
 
 
 def test_a_long_prompt_is_not_cut():
-    with pytest.raises(ConfigError, match=r"max_prompt_length.*the prompt of 'go .*there is room for 12.*Raise it"):
+    with pytest.raises(ConfigError, match=r"max_prompt_length.*the prompt of 'go .*there is room for 12.*Set it to 56 or more"):
         encode_prompts(["go", "go " * 20], tiny_tokenizer(), length=12, last=None)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from rlinf.core.data import ArraySpec, Decision, EnvSpec
-from rlinf.core.trajectory import Batch, Trajectory
+from rlinf.core.data import ArraySpec, EnvSpec
 from rlinf.models.openvla_oft import OpenVLAOFTPolicyConfig
 
 TASKS = ("push", "move to the block that is red", "pick up the bowl and put it on the plate", "open it")
@@ -65,15 +64,5 @@ def observe() -> Callable[..., dict[str, Any]]:
             "states": g.standard_normal((rows, 3)).astype(np.float32),
             "task_descriptions": np.array([TASKS[(row + seed) % len(TASKS)] for row in range(rows)]),
         }
-
-    return make
-
-
-@pytest.fixture(scope="session")
-def as_batch() -> Callable[..., Batch[torch.Tensor]]:
-    """Decisions of consecutive steps as a batch."""
-
-    def make(decisions: Sequence[Decision[torch.Tensor]], advantage: torch.Tensor | None = None) -> Batch[torch.Tensor]:
-        return Batch.of(Trajectory.of_decisions(decisions), advantage)
 
     return make

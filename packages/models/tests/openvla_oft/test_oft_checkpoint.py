@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from draws import batch_of
 from made_up_weights import made_up_weights
 from safetensors.torch import save_file
 from torch import Tensor
@@ -131,10 +132,10 @@ def test_statistics_of_actions_and_of_proprioception(folder: Path, spec: EnvSpec
     assert wide.normalize_states.normalize(torch.tensor([[1.0, 1.0, 3.0]])).tolist()[0] == pytest.approx([0.0, 0.0, 1.0])
 
 
-def test_a_loaded_policy_decides_and_scores(folder: Path, spec: EnvSpec, observe: Any, as_batch: Any) -> None:
+def test_a_loaded_policy_decides_and_scores(folder: Path, spec: EnvSpec, observe: Any) -> None:
     policy = load(folder, spec, action_head="l1", use_proprio=True, use_film=True, logprob_type="token_level")
     decision = policy.predict_action_batch(observe(3), generator=torch.Generator().manual_seed(0))
-    found = policy.default_forward(as_batch([decision])).logprob[:, 0]
+    found = policy.default_forward(batch_of(decision)).logprob[:, 0]
     assert torch.allclose(found, decision.logprob, atol=1e-4)
 
 

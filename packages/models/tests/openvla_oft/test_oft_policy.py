@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from draws import batch_of
 
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError, ShapeError
@@ -46,24 +47,24 @@ def test_the_contract(build: Any, spec: EnvSpec, variant: str) -> None:
 
 @pytest.mark.parametrize("rows", [1, 3, 7])
 @pytest.mark.parametrize("mode", ["train", "eval"])
-def test_scored_as_sampled(policy: Any, observe: Any, as_batch: Any, rows: int, mode: Any) -> None:
+def test_scored_as_sampled(policy: Any, observe: Any, rows: int, mode: Any) -> None:
     decisions = [policy.predict_action_batch(observe(rows, t), mode, generator=generator(t)) for t in range(2)]
-    found = scores(policy, as_batch(decisions))
+    found = scores(policy, batch_of(*decisions))
     assert torch.allclose(found.logprob, torch.stack([d.logprob for d in decisions], 1), atol=1e-5)
     assert torch.allclose(found.value, torch.stack([d.value for d in decisions], 1), atol=1e-5)
 
 
-def test_neighbours_and_padding_change_nothing(policy: Any, observe: Any, as_batch: Any) -> None:
+def test_neighbours_and_padding_change_nothing(policy: Any, observe: Any) -> None:
     observation = observe(4)
     together = policy.predict_action_batch(observation, generator=generator())
     for row in range(4):
-        alone = as_batch([together]).rows(slice(row, row + 1))
+        alone = batch_of(together).rows(slice(row, row + 1))
         assert torch.allclose(scores(policy, alone).logprob[0, 0], together.logprob[row], atol=1e-5)
 
 
-def test_padded_decisions_are_scored_with_finite_numbers(policy: Any, observe: Any, as_batch: Any) -> None:
+def test_padded_decisions_are_scored_with_finite_numbers(policy: Any, observe: Any) -> None:
     decision = policy.predict_action_batch(observe(2), generator=generator())
-    batch = as_batch([decision, decision])
+    batch = batch_of(decision, decision)
     for leaf in batch.trajectory.context.values():
         leaf[:, 1] = 0
     found = scores(policy, batch)
@@ -112,10 +113,10 @@ def test_the_language_reaches_the_pictures_through_film(build: Any, observe: Any
     assert (values[0] - values[2]).abs().max() > 1e-3
 
 
-def test_temperature_is_in_both(build: Any, observe: Any, as_batch: Any) -> None:
+def test_temperature_is_in_both(build: Any, observe: Any) -> None:
     cold, hot = build(logprob_type="token_level"), build(temperature=4.0, logprob_type="token_level")
     decision = hot.predict_action_batch(observe(64), generator=generator())
-    scored_hot, scored_cold = (scores(p, as_batch([decision])) for p in (hot, cold))
+    scored_hot, scored_cold = (scores(p, batch_of(decision)) for p in (hot, cold))
     assert torch.allclose(scored_hot.logprob[:, 0], decision.logprob, atol=1e-5)
     assert (scored_cold.logprob - scored_hot.logprob).abs().max() > 0.1
     # E[−log p] over draws is the entropy, if the draws are from p.
@@ -157,11 +158,11 @@ def test_the_l1_loss_by_hand(build: Any, observe: Any) -> None:
     assert loss.total.item() / loss.weight.item() == pytest.approx((mean - 0.3).abs().mean().item(), abs=1e-5)
 
 
-def test_bfloat16_is_close(build: Any, observe: Any, as_batch: Any) -> None:
+def test_bfloat16_is_close(build: Any, observe: Any) -> None:
     policy = build(precision="bf16", logprob_type="token_level", **EVERYTHING)
     decision = policy.predict_action_batch(observe(4), generator=generator())
     assert decision.logprob.dtype == torch.float32
-    found = scores(policy, as_batch([decision])).logprob[:, 0]
+    found = scores(policy, batch_of(decision)).logprob[:, 0]
     assert torch.allclose(found, decision.logprob, atol=1e-4)
 
 

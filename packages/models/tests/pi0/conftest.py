@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 import torch
-from draws import batch_of
 
 from rlinf.core.data import ArraySpec, EnvSpec
 
@@ -40,8 +39,3 @@ def obs():
 @pytest.fixture
 def generator():
     return torch.Generator().manual_seed(7)
-
-
-@pytest.fixture(scope="session", name="batch_of")
-def _batch_of():
-    return batch_of

@@ -4,6 +4,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from draws import batch_of
 
 from rlinf.core.capabilities import HasExplorationSchedule, HasFlowRegression, HasNoiseSteering, HasSFTLoss, RealTimeChunkingPolicy
 from rlinf.core.errors import ConfigError, ShapeError
@@ -17,7 +18,7 @@ BOTH = pytest.mark.parametrize("config", [PI0PolicyConfig, PI05PolicyConfig], id
 
 @BOTH
 @pytest.mark.parametrize("joint", [False, True])
-def test_the_prefix_is_read_once(config, joint, spec, obs, monkeypatch, batch_of):
+def test_the_prefix_is_read_once(config, joint, spec, obs, monkeypatch):
     method = "flow_noise" if joint else "flow_sde"
     policy = config(preset="tiny", sampling=FlowSampling(noise_method=method, joint_logprob=joint)).build(spec, seed=0)
     calls = {"prefix": 0, "velocity": 0}
@@ -115,11 +116,21 @@ def test_capabilities(config, spec, obs, generator):
     assert (policy.steer(obs, noise) - chain.action).abs().max() > 0.1
     with pytest.raises(ShapeError, match="steer"):
         policy.steer(obs, noise[:, :1])
-    one, other = (policy.flow_regression(chain.context, chain.action, generator=torch.Generator().manual_seed(1)) for _ in range(2))
-    assert one.prediction.shape == one.target.shape == (5, 2, 3)
-    assert one.prediction.requires_grad
-    torch.testing.assert_close(one.target, other.target)
-    torch.testing.assert_close(one.time, other.time)
+
+
+@BOTH
+def test_regression_is_on_what_was_executed(config, spec, obs):
+    sampling = FlowSampling(noise_method="flow_ode", likelihood="matching", matching_draws=3)
+    policy = config(preset="tiny", num_action_chunks=2, sampling=sampling).build(spec, seed=0)
+    decision = policy.predict_action_batch(obs, generator=torch.Generator().manual_seed(0))
+    found = policy.flow_regression(decision.context)
+    assert found.prediction.shape == found.target.shape == (5, 3, 2, 3)
+    assert found.prediction.requires_grad
+    torch.testing.assert_close(found.prediction, found.previous, atol=1e-5, rtol=1e-5)
+    again = policy.default_forward(batch_of(decision))
+    torch.testing.assert_close(again.logprob[:, 0], decision.logprob, atol=1e-5, rtol=0.0)
+    if decision.value is not None:
+        torch.testing.assert_close(again.value[:, 0], decision.value, atol=1e-5, rtol=1e-5)
 
 
 @BOTH
@@ -139,7 +150,7 @@ def test_imitation_sees_the_mask_and_only_it(config, spec, obs):
     assert loss(longer).weight == 20
 
 
-def test_a_chunk_continues_the_one_before(spec, obs, generator, batch_of):
+def test_a_chunk_continues_the_one_before(spec, obs, generator):
     policy = PI0PolicyConfig(preset="tiny", horizon=4, num_action_chunks=4).build(spec, seed=0)
     previous = torch.full((5, 3, 3), 1.7)
     free = policy.predict_action_batch(obs, "eval").action
@@ -175,7 +186,7 @@ def test_what_is_frozen(config, spec):
 
 
 @BOTH
-def test_bfloat16(config, spec, obs, generator, batch_of):
+def test_bfloat16(config, spec, obs, generator):
     policy = config(preset="tiny", precision="bf16").build(spec, seed=0)
     decision = policy.predict_action_batch(obs, generator=generator)
     assert decision.action.dtype == decision.logprob.dtype == decision.value.dtype == torch.float32
@@ -203,7 +214,7 @@ def test_building(config, spec):
         ({}, "exactly one of preset and model_path"),
         ({"preset": "tiny", "model_path": "x"}, "exactly one of preset and model_path"),
         ({"preset": "tiny", "num_action_chunks": 5, "horizon": 4}, "num_action_chunks ≤ horizon"),
-        ({"preset": "tiny", "num_action_chunks": 5}, "at most the horizon"),
+        ({"preset": "tiny", "num_action_chunks": 5}, "num_action_chunks ≤ horizon, found 5 and 4"),
         ({"preset": "tiny", "max_action_dim": 2}, "max_action_dim: expected at least the environment's 3"),
         ({"preset": "tiny", "max_state_dim": 2}, "max_state_dim: expected at least the environment's 7"),
         ({"preset": "tiny", "image_size": 40}, "multiple of the patch"),
@@ -215,9 +226,34 @@ def test_wrong_configurations(params, message, spec):
         PI0PolicyConfig(**params).build(spec, seed=0)
 
 
+def test_the_state_of_pi05_counts_in_a_prompt_as_the_longest_that_it_can_be(spec, obs):
+    """Seven numbers: no state that is met in the middle of a run has a longer prompt than what was checked before it."""
+    text = obs["task_descriptions"][:1].tolist()
+    with pytest.raises(ConfigError) as refused:
+        PI05PolicyConfig(preset="tiny", max_token_length=4).check_tasks(text, "actor.model", spec)
+    needed = int(refused.value.remedy.split()[3])
+    PI05PolicyConfig(preset="tiny", max_token_length=needed).check_tasks(text, "actor.model", spec)
+    policy = PI05PolicyConfig(preset="tiny", max_token_length=needed).build(spec, seed=0)
+    grid = np.linspace(-1.1, 1.1, 300, dtype=np.float32)
+    found = policy.context({**obs, "states": np.repeat(grid[:, None], 7, 1), **shown(obs, 300)})["token_masks"].sum(1)
+    assert found.max() == needed > found.min()
+    with pytest.raises(ConfigError, match=r"has \d+ tokens and those of the state, there is room for 4"):
+        PI05PolicyConfig(preset="tiny", max_token_length=4).check_tasks(text, "actor.model")
+    # Those of LeRobot are padded: how many numbers there are is known without the environment.
+    with pytest.raises(ConfigError, match=r"has \d+ tokens, there is room for 4"):
+        PI05PolicyConfig(preset="tiny", max_token_length=4, pad_prompt_state=True).check_tasks(text, "actor.model")
+
+
+def shown(obs, rows):
+    """The pictures and the task of the first row, so often."""
+    return {key: np.repeat(obs[key][:1], rows, 0) for key in ("main_images", "wrist_images", "task_descriptions")}
+
+
 def test_wrong_observations(spec, obs):
     policy = PI0PolicyConfig(preset="tiny", max_token_length=4).build(spec, seed=0)
-    with pytest.raises(ConfigError, match="max_token_length: expected prompts of at most 4 tokens, found one of 10"):
+    with pytest.raises(
+        ConfigError, match=r"max_token_length: the prompt of 'move to .*' has 10 tokens, there is room for 4. Set it to 10"
+    ):
         policy.predict_action_batch(obs)
     del obs["states"]
     with pytest.raises(ShapeError, match="found \\['main_images', 'task_descriptions', 'wrist_images'\\]"):

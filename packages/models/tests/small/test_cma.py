@@ -3,8 +3,10 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from bandits import clone, learn
+from draws import batch_of, seeded
 
-from rlinf.core import ArraySpec, Batch, EnvSpec, Trajectory
+from rlinf.core import ArraySpec, EnvSpec
 from rlinf.core.capabilities import RecurrentPolicy
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.off_policy import HasQFunctions
@@ -36,17 +38,13 @@ def observe(generator, rows):
     }
 
 
-def episode(policy, steps, bandit, rows=3, seed=0):
+def episode(policy, steps, rows=3, seed=0):
     """Decisions in a row, each with the memory of the one before."""
-    generator, state, decisions = bandit.seeded(seed), {}, []
+    generator, state, decisions = seeded(seed), {}, []
     for _ in range(steps):
         decisions.append(policy.predict_action_batch({**observe(generator, rows), **state}, generator=generator))
         state = policy.next_state(decisions[-1])
     return decisions
-
-
-def in_a_row(decisions):
-    return Batch.of(Trajectory.of_decisions(decisions))
 
 
 @pytest.mark.parametrize(
@@ -57,18 +55,18 @@ def in_a_row(decisions):
     ],
     ids=["gaussian", "tanh_q_cameras"],
 )
-def test_contract(fields, more, bandit):
+def test_contract(fields, more):
     spec = dataclasses.replace(SPEC, observation={**OBSERVATION, **more})
     policy = dataclasses.replace(SMALL, **fields).build(spec, seed=0)
     assert isinstance(policy, RecurrentPolicy)
     assert isinstance(policy, HasQFunctions) == bool(fields.get("num_q_heads"))
-    PolicyContract(policy=policy, spec=spec, as_array=torch.as_tensor, generator=bandit.seeded).run()
+    PolicyContract(policy=policy, spec=spec, as_array=torch.as_tensor, generator=seeded).run()
 
 
-def test_an_episode_is_scored_as_it_was_decided(bandit):
+def test_an_episode_is_scored_as_it_was_decided():
     policy = SMALL.build(SPEC, seed=0)
-    decisions = episode(policy, 5, bandit)
-    batch = in_a_row(decisions)
+    decisions = episode(policy, 5)
+    batch = batch_of(*decisions)
     with torch.no_grad():
         whole, single = policy.default_forward(batch), policy.default_forward(batch.decisions())
     for name in ("logprob", "value"):
@@ -77,9 +75,9 @@ def test_an_episode_is_scored_as_it_was_decided(bandit):
         torch.testing.assert_close(getattr(single, name), expected.view(-1, 1), atol=1e-5, rtol=0)
 
 
-def test_the_memory_is_data(bandit):
+def test_the_memory_is_data():
     policy = SMALL.build(SPEC, seed=0)
-    observation = observe(bandit.seeded(), 4)
+    observation = observe(seeded(), 4)
     start = policy.predict_action_batch(observation, "eval")
     given = policy.predict_action_batch({**observation, **policy.initial_state(4)}, "eval")
     later = policy.predict_action_batch({**observation, **policy.next_state(start)}, "eval")
@@ -91,9 +89,9 @@ def test_the_memory_is_data(bandit):
         policy.predict_action_batch({**observation, **policy.initial_state(3)})
 
 
-def test_gradients_flow_back_through_time(bandit):
+def test_gradients_flow_back_through_time():
     policy = SMALL.build(SPEC, seed=0)
-    batch = in_a_row(episode(policy, 3, bandit))
+    batch = batch_of(*episode(policy, 3))
     image = policy.views[0].resnet.stem[0].weight
 
     def slope(part, column):
@@ -105,7 +103,7 @@ def test_gradients_flow_back_through_time(bandit):
     cut = slope(batch.decisions().rows(slice(2, None, 3)), 0)
     assert not torch.allclose(full, cut, rtol=1e-3)
     # columns of different episodes don't reach each other
-    parted = in_a_row([episode(policy, 1, bandit, seed=seed)[0] for seed in range(3)])
+    parted = batch_of(*(episode(policy, 1, seed=seed)[0] for seed in range(3)))
     torch.testing.assert_close(slope(parted, 2), slope(parted.decisions().rows(slice(2, None, 3)), 0))
 
 
@@ -117,8 +115,8 @@ def rounds(generator, rows):
     return bright, {"main_images": first, **constant}, {"main_images": torch.zeros_like(first), **constant}
 
 
-def test_what_was_seen_first_is_remembered(bandit):
-    policy, generator = SMALL.build(SPEC, seed=0), bandit.seeded()
+def test_what_was_seen_first_is_remembered():
+    policy, generator = SMALL.build(SPEC, seed=0), seeded()
     optimizer = torch.optim.Adam(policy.parameters(), 5e-3)
     for _ in range(35):
         bright, first, second = rounds(generator, 64)
@@ -126,17 +124,17 @@ def test_what_was_seen_first_is_remembered(bandit):
         two = policy.predict_action_batch({**second, **policy.next_state(one)}, generator=generator)
         reward = (2.0 * bright - 1.0) * two.action[:, 0, 0].clamp(-1, 1)
         advantage = (reward - reward.mean()) / (reward.std() + 1e-3)
-        logprob = policy.default_forward(in_a_row([one, two])).logprob[:, 1]
+        logprob = policy.default_forward(batch_of(one, two)).logprob[:, 1]
         optimizer.zero_grad()
         (-(logprob - two.logprob).exp() * advantage).mean().backward()
         optimizer.step()
-    bright, first, second = rounds(bandit.seeded(9), 128)
+    bright, first, second = rounds(seeded(9), 128)
     memory = policy.next_state(policy.predict_action_batch(first, "eval"))
     action = policy.predict_action_batch({**second, **memory}, "eval").action[:, 0, 0]
     assert action[bright == 1].mean() - action[bright == 0].mean() > 0.5
 
 
-def test_the_instruction_is_read(bandit):
+def test_the_instruction_is_read():
     """The same picture, two instructions, two actions."""
     policy = SMALL.build(SPEC, seed=0)
 
@@ -144,7 +142,7 @@ def test_the_instruction_is_read(bandit):
         left = torch.tensor([[-0.8, 0.0] if text == "go left" else [0.8, 0.0] for text in observation["task_descriptions"]])
         return left[:, None]
 
-    first, last = bandit.clone(policy, observe, expert, steps=60, lr=1e-2)
+    first, last = clone(policy, observe, expert, steps=60, lr=1e-2)
     assert last < 0.2 * first
 
 
@@ -180,15 +178,13 @@ def test_words():
 
 
 @pytest.mark.parametrize("distribution", ["gaussian", "tanh_gaussian"])
-def test_a_bandit_is_learned(distribution, bandit):
+def test_a_bandit_is_learned(distribution):
     config = dataclasses.replace(SMALL, distribution=distribution)
-    assert bandit.learn(config.build(SPEC, seed=0), observe, iterations=10, rows=128) > 0.5
+    assert learn(config.build(SPEC, seed=0), observe, iterations=10, rows=128) > 0.5
 
 
-def test_a_shuffled_bandit_is_not_learned(bandit):
-    rises = [
-        bandit.learn(SMALL.build(SPEC, seed=seed), observe, iterations=8, rows=128, shuffle=True, seed=seed) for seed in range(3)
-    ]
+def test_a_shuffled_bandit_is_not_learned():
+    rises = [learn(SMALL.build(SPEC, seed=seed), observe, iterations=8, rows=128, shuffle=True, seed=seed) for seed in range(3)]
     assert abs(sum(rises) / 3) < 0.3
 
 

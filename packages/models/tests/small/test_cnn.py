@@ -5,6 +5,8 @@ import sys
 import numpy as np
 import pytest
 import torch
+from bandits import clone, learn
+from draws import seeded
 
 from rlinf.core import ArraySpec, EnvSpec
 from rlinf.core.errors import ConfigError, ShapeError
@@ -47,11 +49,11 @@ def observe(generator, rows):
     ],
     ids=["all_cameras", "softmax_tanh", "q", "shared"],
 )
-def test_contract(fields, observation, bandit):
+def test_contract(fields, observation):
     spec = spec_of(observation)
     policy = dataclasses.replace(SMALL, **fields).build(spec, seed=0)
     assert isinstance(policy, HasQFunctions) == bool(fields.get("num_q_heads"))
-    PolicyContract(policy=policy, spec=spec, as_array=torch.as_tensor, generator=bandit.seeded).run()
+    PolicyContract(policy=policy, spec=spec, as_array=torch.as_tensor, generator=seeded).run()
 
 
 def test_the_base_network_is_resnet_10():
@@ -92,10 +94,10 @@ def test_one_encoder_or_many():
     torch.testing.assert_close(one.camera_encoder(x).chunk(3, -1)[2], one.camera_encoder.encoders[0](x["extra_view_images"][:, 1]))
 
 
-def test_only_the_critics_train_what_they_share(bandit):
+def test_only_the_critics_train_what_they_share():
     policy = dataclasses.replace(SMALL, num_q_heads=2).build(spec_of(MAIN), seed=0)
-    observation = observe(bandit.seeded(), 3)
-    action, logprob = policy.sample_action(observation, generator=bandit.seeded(1))
+    observation = observe(seeded(), 3)
+    action, logprob = policy.sample_action(observation, generator=seeded(1))
     (logprob.sum() + action.sum()).backward()
     assert all(parameter.grad is None for parameter in policy.camera_encoder.parameters())
     assert all(parameter.grad is not None for parameter in policy.actor.parameters())
@@ -134,15 +136,14 @@ def test_pixels_are_centred(monkeypatch):
 
 
 @pytest.mark.parametrize("pooling", ["spatial_embeddings", "spatial_softmax"])
-def test_a_bandit_is_learned(pooling, bandit):
+def test_a_bandit_is_learned(pooling):
     config = dataclasses.replace(SMALL, pooling=pooling)
-    assert bandit.learn(config.build(spec_of(MAIN), seed=0), observe, iterations=10, rows=128) > 0.5
+    assert learn(config.build(spec_of(MAIN), seed=0), observe, iterations=10, rows=128) > 0.5
 
 
-def test_a_shuffled_bandit_is_not_learned(bandit):
+def test_a_shuffled_bandit_is_not_learned():
     rises = [
-        bandit.learn(SMALL.build(spec_of(MAIN), seed=seed), observe, iterations=8, rows=128, shuffle=True, seed=seed)
-        for seed in range(3)
+        learn(SMALL.build(spec_of(MAIN), seed=seed), observe, iterations=8, rows=128, shuffle=True, seed=seed) for seed in range(3)
     ]
     assert abs(sum(rises) / 3) < 0.3
 
@@ -158,17 +159,17 @@ def spots(generator, rows):
 
 
 @pytest.mark.parametrize("pooling", ["spatial_embeddings", "spatial_softmax"])
-def test_cloning_where_a_spot_is(pooling, bandit):
+def test_cloning_where_a_spot_is(pooling):
     policy = dataclasses.replace(SMALL, pooling=pooling).build(spec_of(MAIN), seed=0)
 
     def expert(observation):
         return (observation["place"].T.float() / 7.5 - 1.0)[:, None]
 
-    first, last = bandit.clone(policy, spots, expert, steps=120)
+    first, last = clone(policy, spots, expert, steps=120)
     assert last < 0.2 * first
 
 
-def test_what_it_refuses(bandit):
+def test_what_it_refuses():
     with pytest.raises(ConfigError, match=r"cnn_policy: expected images under one of main_images.*found \['states'\]"):
         SMALL.build(spec_of(STATES), seed=0)
     with pytest.raises(ConfigError, match=r"cnn_policy\.cameras: no camera named 'wrist_image'\. Did you mean 'wrist_images'"):
@@ -180,7 +181,7 @@ def test_what_it_refuses(bandit):
     with pytest.raises(ConfigError, match=r"pooling: spatial_softmax needs feature maps of more than one place"):
         CNNPolicyConfig(pooling="spatial_softmax").build(spec_of(MAIN), seed=0)
     policy = SMALL.build(spec_of({**MAIN, **STATES}), seed=0)
-    seen = observe(bandit.seeded(), 2)
+    seen = observe(seeded(), 2)
     with pytest.raises(ShapeError, match=r"cnn_policy\(env_obs\): expected the key 'states', found \['main_images'\]"):
         policy.predict_action_batch(seen)
     with pytest.raises(ShapeError, match=r"main_images: expected \[B, 16, 16, 3\] uint8, found \(2, 16, 16, 3\) torch.float32"):

@@ -3,6 +3,8 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from bandits import clone, learn
+from draws import seeded
 
 from rlinf.core import ArraySpec, EnvSpec
 from rlinf.core.capabilities import HasSFTLoss
@@ -31,12 +33,12 @@ def observe(generator, rows):
     ],
     ids=["tanh", "tanh_state_std", "tanh_q", "gaussian_state_std", "gaussian_crossq"],
 )
-def test_contract(fields, bandit):
+def test_contract(fields):
     policy = dataclasses.replace(TANH, **fields).build(SPEC, seed=0)
-    PolicyContract(policy=policy, spec=SPEC, as_array=torch.as_tensor, generator=bandit.seeded).run()
+    PolicyContract(policy=policy, spec=SPEC, as_array=torch.as_tensor, generator=seeded).run()
 
 
-def test_capabilities(bandit):
+def test_capabilities():
     without, withq = TANH.build(SPEC, seed=0), dataclasses.replace(TANH, num_q_heads=2).build(SPEC, seed=0)
     assert isinstance(without, HasSFTLoss)
     assert not isinstance(without, HasQFunctions)
@@ -44,9 +46,9 @@ def test_capabilities(bandit):
     # Q-functions change neither actor nor critic.
     for name, tensor in without.weights().tensors.items():
         assert torch.equal(tensor, withq.weights().tensors[name])
-    observation = observe(bandit.seeded(), 5)
-    action, logprob = withq.sample_action(observation, generator=bandit.seeded(1))
-    decision = withq.predict_action_batch(observation, generator=bandit.seeded(1))
+    observation = observe(seeded(), 5)
+    action, logprob = withq.sample_action(observation, generator=seeded(1))
+    decision = withq.predict_action_batch(observation, generator=seeded(1))
     torch.testing.assert_close(action, decision.action)
     torch.testing.assert_close(logprob, decision.logprob)
     assert action.requires_grad
@@ -54,17 +56,17 @@ def test_capabilities(bandit):
     assert withq.q_values(observation, action.detach().numpy()).shape == (5, 2)
 
 
-def test_dropout_is_that_of_training(bandit):
+def test_dropout_is_that_of_training():
     with_dropout = dataclasses.replace(TANH, num_q_heads=2, q_dropout=0.5).build(SPEC, seed=0)
-    observation = observe(bandit.seeded(), 5)
-    action, _ = with_dropout.sample_action(observation, generator=bandit.seeded(1))
+    observation = observe(seeded(), 5)
+    action, _ = with_dropout.sample_action(observation, generator=seeded(1))
     whole = with_dropout.q_values(observation, action)
     torch.testing.assert_close(whole, with_dropout.dropped_q_values(observation, action))
-    assert (whole != with_dropout.dropped_q_values(observation, action, generator=bandit.seeded(2))).all()
+    assert (whole != with_dropout.dropped_q_values(observation, action, generator=seeded(2))).all()
     without, crossq = (dataclasses.replace(TANH, num_q_heads=2, q_head=head).build(SPEC, seed=0) for head in ("multi", "crossq"))
     for policy in (without, crossq):
         assert isinstance(policy, HasQDropout)
-        dropped = policy.dropped_q_values(observation, action, generator=bandit.seeded(2))
+        dropped = policy.dropped_q_values(observation, action, generator=seeded(2))
         torch.testing.assert_close(policy.q_values(observation, action), dropped)
 
 
@@ -72,16 +74,16 @@ def test_which_critics_normalise_batches():
     assert [replaced.traits.q_batch_norm for replaced in (TANH, dataclasses.replace(TANH, q_head="crossq"))] == [False, True]
 
 
-def test_the_actor_follows_the_critics(bandit):
+def test_the_actor_follows_the_critics():
     """∂Q/∂a reaches the actor, and ∂ log π / ∂θ agrees with finite differences of the sampled action's own density."""
     policy = dataclasses.replace(TANH, num_q_heads=2, hidden_sizes=(4,), q_hidden_sizes=(4,)).build(SPEC, seed=0)
-    observation = observe(bandit.seeded(), 3)
+    observation = observe(seeded(), 3)
     weight = policy.actor[-1].bias
 
     def objective(shift):
         with torch.no_grad():
             weight[0] += shift
-        action, logprob = policy.sample_action(observation, generator=bandit.seeded(2))
+        action, logprob = policy.sample_action(observation, generator=seeded(2))
         with torch.no_grad():
             weight[0] -= shift
         return (policy.q_values(observation, action).min(-1).values - 0.3 * logprob).sum()
@@ -100,13 +102,13 @@ def test_no_value_head():
 @pytest.mark.parametrize(
     "fields", [{"distribution": "gaussian"}, {}, {"state_dependent_std": True}, {"logprob_type": "token_level"}]
 )
-def test_a_bandit_is_learned(fields, bandit):
+def test_a_bandit_is_learned(fields):
     config = dataclasses.replace(TANH, **fields)
-    assert bandit.learn(config.build(SPEC, seed=0), observe) > 0.5
+    assert learn(config.build(SPEC, seed=0), observe) > 0.5
 
 
-def test_a_shuffled_bandit_is_not_learned(bandit):
-    rises = [bandit.learn(TANH.build(SPEC, seed=seed), observe, shuffle=True, seed=seed) for seed in range(3)]
+def test_a_shuffled_bandit_is_not_learned():
+    rises = [learn(TANH.build(SPEC, seed=seed), observe, shuffle=True, seed=seed) for seed in range(3)]
     assert abs(sum(rises) / 3) < 0.3
 
 
@@ -117,9 +119,9 @@ def expert(observation):
 
 
 @pytest.mark.parametrize("distribution", ["gaussian", "tanh_gaussian"])
-def test_cloning(distribution, bandit):
+def test_cloning(distribution):
     policy = dataclasses.replace(TANH, distribution=distribution, hidden_sizes=(32,)).build(SPEC, seed=0)
-    first, last = bandit.clone(policy, observe, expert, steps=200)
+    first, last = clone(policy, observe, expert, steps=200)
     assert last < 0.1 * first
 
 
@@ -142,12 +144,12 @@ def test_the_loss_of_cloning_by_hand():
 
 
 @pytest.mark.parametrize("q_head", ["multi", "crossq"])
-def test_soft_actor_critic_on_a_known_q(q_head, bandit):
+def test_soft_actor_critic_on_a_known_q(q_head):
     """r = −(a₀ − s₀)²: the critics learn it, and the actor that follows them finds a₀ = s₀."""
     config = MLPPolicyConfig(
         hidden_sizes=(32,), activation="relu", distribution="tanh_gaussian", num_q_heads=2, q_head=q_head, q_hidden_sizes=(32,)
     )
-    policy, generator = config.build(SPEC, seed=0), bandit.seeded()
+    policy, generator = config.build(SPEC, seed=0), seeded()
     of_critic = [p for name, p in policy.named_parameters() if name.startswith("q_head")]
     of_actor = [p for name, p in policy.named_parameters() if name.startswith(("actor", "log_std"))]
     critic, actor = torch.optim.Adam(of_critic, 5e-3), torch.optim.Adam(of_actor, 5e-3)
@@ -168,7 +170,7 @@ def test_soft_actor_critic_on_a_known_q(q_head, bandit):
             actor.zero_grad()
             loss.mean().backward()
             actor.step()
-    test = observe(bandit.seeded(5), 256)
+    test = observe(seeded(5), 256)
     decision = policy.predict_action_batch(test, "eval")
     with torch.no_grad():
         error = policy.q_values(test, decision.action).mean(-1) - rewards(test, decision.action)

@@ -6,7 +6,7 @@ import pytest
 from agent_toy import DOUBLE, TagFormat, TagTokenizer, written
 
 from rlinf.core.agents import Branch, Episode, ToolResult
-from rlinf.core.problems import Problem
+from rlinf.core.language.problems import Problem
 from rlinf.runners.conversations.conversation import RenderingError, TokenConversation, turn_ends
 from rlinf.runners.conversations.rows import branch_row, episode_rows
 

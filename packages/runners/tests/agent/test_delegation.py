@@ -7,19 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import agent_toy
 import numpy as np
 import pytest
 from agent_toy import DOUBLE, TagFormat, TagTokenizer, written
 
 from rlinf.core.agents import Episode, Tool, ToolBox, ToolCall, ToolLimits
 from rlinf.core.errors import ConfigError, RLinfError
-from rlinf.core.generation import SamplingConfig
-from rlinf.core.problems import Problem
+from rlinf.core.language.generation import SamplingConfig
 from rlinf.runners.agent import Delegate, DelegateTool, episode_rows
-from rlinf.runners.agent.episode_groups import EpisodeGroup
-from rlinf.runners.agent.playing import Task, TurnGenerator, play
+from rlinf.runners.agent.reward_worker import transcript
 from rlinf.runners.agent.schema import AgentSection
-from rlinf.runners.agent.transcripts import transcript
 from rlinf.runners.conversations.tool_use import ToolFormatSection
 
 TOKENIZER: Any = TagTokenizer()
@@ -67,17 +65,8 @@ class Script:
 
 def played(script: Script, workflow: Delegate, *, limits: ToolLimits | None = None, **changes: Any) -> Episode:
     config = AgentSection(tool_format=ToolFormatSection(type="toy", format=TwoTools()), workflow=workflow, attempts=1, **changes)
-
-    def begin(attempt: int) -> tuple[Task, TurnGenerator]:
-        box = ToolBox([DOUBLE, (DelegateTool().build(), limits or ToolLimits())])
-        problem = Problem(prompt="lead:", answer="", id=0)
-        task = Task(problem=problem, prompt=tuple(TOKENIZER.encode("lead:")), tools=box, config=config, tokenizer=TOKENIZER)
-        generator: Any = script
-        sampling = SamplingConfig(max_new_tokens=99)
-        generate = TurnGenerator(generator, sampling, seed=7, request="r", playing=EpisodeGroup(generator).member())
-        return task, generate
-
-    return asyncio.run(play(config, begin))
+    tools = (DOUBLE, (DelegateTool().build(), limits or ToolLimits()))
+    return agent_toy.played(script, config, SamplingConfig(max_new_tokens=99), prompt="lead:", tools=tools)
 
 
 WIDE = {
@@ -150,7 +139,7 @@ def test_depth_is_bounded_and_agents_may_have_agents() -> None:
     assert ([branch.agent for branch in episode.branches], episode.answer) == (["lead", "lead.1"], "ok")
     says = {"lead:": "<t>:a</t>", "a": "<t>:b</t>", "b": "E<eos>", "a<t>:b</t>[[1] E]": "A<eos>", "lead:<t>:a</t>[[1] A]": "k<eos>"}
     # One place: an agent that waits for its own must not wait for the place that it takes.
-    episode = played(Script(says), Delegate(max_depth=2), limits=ToolLimits(max_concurrent=1, timeout_s=5))
+    episode = played(Script(says), Delegate(max_depth=2), limits=ToolLimits(max_concurrent=1, timeout_s=60))
     assert [branch.agent for branch in episode.branches] == ["lead", "lead.1", "lead.1.1"]
     assert episode.answer == "k"
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from loop_clock import later
 
 from rlinf.core.data import Completion
 from rlinf.runners.agent.episode_groups import EpisodeGroup
@@ -50,18 +51,21 @@ def test_a_clock_that_stood_still_runs_on_from_where_it_stood() -> None:
     async def play() -> None:
         one = group()
         member = one.member()
-        async with asyncio.timeout(1.0) as deadline:
+        passed = later()
+        async with asyncio.timeout(100.0) as deadline:
             member.attempt(deadline)
+            await passed(40.0)
             one.suspend()
-            await asyncio.sleep(1.2)
+            await passed(200.0)
             begun = asyncio.get_running_loop().time()
             one.resume()
             left.append((deadline.when() or 0.0) - begun)
-            await asyncio.sleep(30)
+            await passed(200.0)
+            await asyncio.sleep(200.0)
 
     with pytest.raises(TimeoutError):
         asyncio.run(play())
-    assert 0.0 < left[0] <= 1.0
+    assert 0.0 < left[0] < 61.0, "of 100 seconds 40 had passed at the stop, and what the calls took"
 
 
 def test_agents_of_one_episode_share_its_place() -> None:
@@ -74,7 +78,7 @@ def test_agents_of_one_episode_share_its_place() -> None:
         member.leave()
         assert places._value == 1, "given back once"
 
-    asyncio.run(asyncio.wait_for(play(), 10))
+    asyncio.run(asyncio.wait_for(play(), 60))
 
 
 def test_who_gets_a_place_while_suspended_gives_it_back() -> None:
@@ -92,7 +96,7 @@ def test_who_gets_a_place_while_suspended_gives_it_back() -> None:
         await waiting
         assert places.locked()
 
-    asyncio.run(asyncio.wait_for(play(), 10))
+    asyncio.run(asyncio.wait_for(play(), 60))
 
 
 def test_what_counts_as_written_is_that_of_the_attempt_under_way() -> None:

@@ -7,17 +7,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import agent_toy
 import pytest
-from agent_toy import DOUBLE, TagFormat, TagTokenizer, written
+from agent_toy import TagFormat, TagTokenizer, written
 
-from rlinf.core.agents import AgentTask, Episode, Generate, ToolBox
+from rlinf.core.agents import AgentTask, Episode, Generate
 from rlinf.core.errors import RLinfError
-from rlinf.core.generation import SamplingConfig
-from rlinf.core.problems import Problem
+from rlinf.core.language.generation import SamplingConfig
 from rlinf.runners.agent.episode_groups import EpisodeGroup
-from rlinf.runners.agent.playing import Task, TurnGenerator, play
+from rlinf.runners.agent.reward_worker import transcript
 from rlinf.runners.agent.schema import AgentSection
-from rlinf.runners.agent.transcripts import transcript
 from rlinf.runners.agent.workflows import UseTools
 from rlinf.runners.conversations.tool_use import ToolFormatSection
 
@@ -55,18 +54,11 @@ def played(generator: Scripted, config: AgentSection, abort_after: int | None = 
     writer: Any = generator
     group = EpisodeGroup(writer)
 
-    def begin(attempt: int) -> tuple[Task, TurnGenerator]:
-        problem, tools = Problem(prompt="ab:", answer="", id=0), ToolBox([DOUBLE])
-        task = Task(problem=problem, prompt=tuple(TOKENIZER.encode("ab:")), tools=tools, config=config, tokenizer=TOKENIZER)
-        sampling = SamplingConfig(max_new_tokens=5)
-        generate = TurnGenerator(writer, sampling, seed=attempt, request="r", playing=group.member())
-        return task, generate
-
     def look(count: int) -> None:
         group.aborted = count == abort_after
 
     generator.seen = look
-    return asyncio.run(play(config, begin))
+    return agent_toy.played(generator, config, SamplingConfig(max_new_tokens=5), group=group)
 
 
 def test_a_model_calls_tools_until_it_answers() -> None:

@@ -6,18 +6,17 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+import agent_toy
 import numpy as np
 import pytest
 from agent_toy import DOUBLE, TagFormat
 
-from rlinf.core.agents import Episode, ToolBox
+from rlinf.core.agents import Episode
 from rlinf.core.agents.stopping import cut_at
 from rlinf.core.data import Completion
-from rlinf.core.generation import SamplingConfig
-from rlinf.core.problems import Problem, WorkedTurn
-from rlinf.core.tool_calls import ToolCall, ToolResult
-from rlinf.runners.agent.episode_groups import EpisodeGroup
-from rlinf.runners.agent.playing import Task, TurnGenerator, play
+from rlinf.core.language.generation import SamplingConfig
+from rlinf.core.language.problems import Problem, WorkedTurn
+from rlinf.core.language.tool_calls import ToolCall, ToolResult
 from rlinf.runners.agent.schema import AgentSection
 from rlinf.runners.agent.workflows import UseTools
 from rlinf.runners.conversations.tool_use import ToolFormatSection, ToolSection
@@ -103,15 +102,8 @@ class Showing(Silent):
 
 def played(generator: Any) -> Episode:
     config = AgentSection(tool_format=ToolFormatSection(type="toy", format=TagFormat()), workflow=UseTools())
-
-    def begin(attempt: int) -> tuple[Task, TurnGenerator]:
-        problem, tools = Problem(prompt="q:", answer="", id=0), ToolBox([DOUBLE])
-        task = Task(problem=problem, prompt=tuple(TOKENIZER.encode("q:")), tools=tools, config=config, tokenizer=TOKENIZER)
-        sampling = SamplingConfig(max_new_tokens=50, stop_token_ids=(256,))
-        generate = TurnGenerator(generator, sampling, seed=attempt, request="r", playing=EpisodeGroup(generator).member())
-        return task, generate
-
-    return asyncio.run(play(config, begin))
+    sampling = SamplingConfig(max_new_tokens=50, stop_token_ids=(256,))
+    return agent_toy.played(generator, config, sampling, prompt="q:", tokenizer=TOKENIZER)
 
 
 SPLIT = [ord("<"), ord("t"), ord(">"), ord("c"), 257, 258]

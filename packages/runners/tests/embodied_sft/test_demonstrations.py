@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from rlinf.core.data import LossOutput
-from rlinf.core.offline import OfflineEpisode
+from rlinf.core.data.offline import OfflineEpisode
 from rlinf.runners.embodied_sft.demonstrations import Demonstrations, Imitation, held_out
 
 

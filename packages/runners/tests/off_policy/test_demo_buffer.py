@@ -7,64 +7,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import off_policy_toy as _toys
 import pytest
+from off_policy_toy import FIRST, SPEC, Recorded, played_buffer
 
-from rlinf.core.data import ArraySpec, EnvSpec
+from rlinf.core.data import ArraySpec
 from rlinf.core.errors import ConfigError
-from rlinf.core.offline import OfflineEpisode
 from rlinf.core.registry import DATASETS
 from rlinf.core.replay import ReplayBuffer
-from rlinf.core.trajectory import Trajectory
 from rlinf.runners.off_policy.demo_buffer import Demonstrations
+from rlinf.runners.off_policy.interventions import intervention_buffer, intervention_capacity
 from rlinf.runners.off_policy.rules import check_actions, read_off_policy
-
-SPEC = EnvSpec(
-    observation={"states": ArraySpec(shape=(1,), dtype="float32")},
-    action=ArraySpec(shape=(1,), dtype="float32"),
-    max_episode_steps=9,
-)
-FIRST = 1000.0
-"""From which on an observation is one of a demonstration."""
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """Four episodes of five steps: observation t of episode n is 1000 + 100 n + t."""
-
-    width: int = 1
-    key: str = "states"
-
-    name = "somewhere"
-    features = ("observation.state", "action")
-    lacks = ()
-
-    def check(self, place: str) -> None: ...
-
-    def open(self) -> Any:
-        return self
-
-    def __len__(self) -> int:
-        return 4
-
-    @property
-    def spec(self) -> EnvSpec:
-        return replace(SPEC, observation={self.key: ArraySpec(shape=(self.width,), dtype="float32")})
-
-    def episodes(self) -> Iterator[OfflineEpisode]:
-        for number in range(4):
-            yield OfflineEpisode(
-                number=number,
-                observation={self.key: (FIRST + 100 * number + np.arange(6.0))[:, None]},
-                action=np.zeros((5, 1), np.float32),
-                reward=np.ones(5, np.float32),
-                terminated=np.zeros(5, bool),
-                truncated=np.arange(5) == 4,
-            )
-
-
-DATASETS.register("toy_recorded")(Recorded)
-assert _toys
 
 
 @pytest.fixture
@@ -78,18 +30,7 @@ def data(off_policy_data: dict[str, Any]) -> dict[str, Any]:
 
 
 def online() -> ReplayBuffer:
-    buffer = ReplayBuffer(capacity=40, n_step=2, gamma=0.5)
-    steps = np.arange(11, dtype=np.float32)
-    rows = Trajectory.of(
-        context={},
-        action=np.zeros((1, 10, 1, 1), np.float32),
-        logprob=np.zeros((1, 10), np.float32),
-        reward=np.full((1, 10), 3.0, np.float32),
-        episode=np.array([0]),
-        observation={"states": steps[None, :, None]},
-    )
-    buffer.add(rows, np.array([0]))
-    return buffer
+    return played_buffer(reward=3.0, n_step=2, gamma=0.5)
 
 
 def of(data: dict[str, Any], rank: int = 0, world_size: int = 1) -> Demonstrations:
@@ -102,7 +43,7 @@ def states(batch: Any) -> Any:
     return batch.observation["states"][:, 0]
 
 
-@pytest.mark.parametrize(("fraction", "size", "share"), [(0.5, 12, 6), (0.5, 7, 3), (0.3, 10, 3), (0.25, 12, 3), (0.05, 12, 0)])
+@pytest.mark.parametrize(("fraction", "size", "share"), [(0.5, 12, 6), (0.5, 7, 3), (0.29, 100, 29), (0.25, 12, 3), (0.05, 12, 0)])
 def test_a_share_of_a_batch_is_demonstrated(data: dict[str, Any], fraction: float, size: int, share: int) -> None:
     data["algorithm"]["demo_buffer"] |= {"fraction": fraction}
     batch = of(data).batch(online(), size, 0)
@@ -125,6 +66,30 @@ def test_what_is_drawn_follows_from_the_update(data: dict[str, Any]) -> None:
 def test_each_rank_reads_episodes_of_its_own(data: dict[str, Any]) -> None:
     found = [{int(seen - FIRST) // 100 for seen in states(of(data, rank, 3).batch(online(), 400, 0))[200:]} for rank in range(3)]
     assert found == [{0, 3}, {1}, {2}]
+
+
+def test_demonstrations_go_over_as_many_decisions_as_the_replay_buffer(data: dict[str, Any]) -> None:
+    batch = of(data).batch(online(), 200, 0)
+    assert set(zip(batch.reward[100:].tolist(), batch.discount[100:].tolist(), strict=True)) == {(1.5, 0.25), (1.0, 0.5)}
+
+
+def test_ranks_draw_numbers_of_their_own(data: dict[str, Any]) -> None:
+    """Each of two has two episodes of the same length."""
+    drawn = [(states(of(data, rank, 2).batch(online(), 80, 0))[40:] - FIRST - 100 * rank).tolist() for rank in (0, 1)]
+    assert set(drawn[0]) == set(drawn[1])
+    assert drawn[0] != drawn[1]
+
+
+def test_what_people_did_is_part_of_the_demonstrated_share(data: dict[str, Any]) -> None:
+    """20 recorded transitions and 10 of people: a third of the share."""
+    acted = online()
+    made = replace(of(data), interventions=acted)
+    played = online()
+    found = [made.batch(played, 60, update) for update in range(40)]
+    assert {len(batch) for batch in found} == {60}
+    recorded = [int((states(batch) >= FIRST).sum()) for batch in found]
+    assert np.mean(recorded) == pytest.approx(20, abs=2)
+    assert len(set(recorded)) > 3, "the share is a matter of chance"
 
 
 def test_a_run_without_has_none(data: dict[str, Any]) -> None:
@@ -150,6 +115,54 @@ def test_demonstrations_of_another_environment_are_refused(data: dict[str, Any],
     data["algorithm"]["demo_buffer"] |= changes
     with pytest.raises(ConfigError, match=said):
         check_actions(read_off_policy(data), SPEC)
+
+
+@dataclass(frozen=True)
+class Counted(Recorded):
+    """It tells how long its episodes are."""
+
+    def count_steps(self) -> int:
+        return 20
+
+
+@pytest.fixture
+def counted() -> Iterator[str]:
+    DATASETS.register("toy_counted")(Counted)
+    yield "toy_counted"
+    DATASETS._claims.pop("toy_counted", None)
+
+
+def test_what_is_kept_beside_the_replay_buffer_counts_before_the_run(
+    data: dict[str, Any], counted: str, intervening: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """60 slots of 15 bytes, a tenth of that for people, and 20 steps of 4 episodes; then as many as the message says."""
+    data["algorithm"]["demo_buffer"] |= {"type": counted}
+    data["env"]["train"]["wrappers"] = intervening
+
+    def checked(free: int) -> None:
+        monkeypatch.setattr("rlinf.runners.off_policy.rules.available_memory", lambda: free)
+        check_actions(read_off_policy(data), SPEC)
+
+    needed = 15 * (60 + 6 + 24)
+    checked(needed)
+    said = r"capacity: 60 transitions of 15 .*, 6 that people make .*, 24 demonstrated ones .*at most 51"
+    with pytest.raises(ConfigError, match=said):
+        checked(needed - 1)
+    data["algorithm"]["replay_buffer"] |= {"capacity": 51}
+    checked(needed - 1)
+    with pytest.raises(ConfigError, match=r"algorithm\.demo_buffer: 51 transitions .*Use fewer episodes"):
+        checked(15 * 24)
+
+
+def test_actors_part_the_room_for_what_people_do(data: dict[str, Any], intervening: Any) -> None:
+    data["env"]["train"]["wrappers"] = intervening
+    data["algorithm"]["replay_buffer"] |= {"capacity": 600}
+    cfg = read_off_policy(data)
+    assert intervention_capacity(cfg, SPEC) == 60
+    for actors, slots in ((1, 60), (3, 20), (60, 2)):
+        buffer = intervention_buffer(cfg, SPEC, rank=0, world_size=actors)
+        assert buffer is not None
+        assert buffer._slots == slots
 
 
 def test_other_actions_are_refused(data: dict[str, Any]) -> None:

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlinf.core.data import Decision
+from rlinf.core.data import Decision, Trajectory
+from rlinf.core.envs.robots import add_counts, at_hardware, take_counts
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.replay import ReplayBuffer
-from rlinf.core.robots import add_counts, at_hardware, take_counts
-from rlinf.core.trajectory import Trajectory
 from rlinf.runners.embodied.playing.rows import RowCollector
 from rlinf.runners.embodied.rules import read_embodied
 from rlinf.runners.off_policy.interventions import interventions_of

@@ -11,16 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from off_policy_toy import Adds, Sees, ToyNormalized, ToyObjective, ToyValues
+from env_worker_toy import connected
+from off_policy_toy import Adds, Constant, Sees, ToyNormalized, ToyObjective, ToyValues, expect_refusal
 from torch import nn
 
-from rlinf.core.data import ArraySpec, Decision, EnvSpec
+from rlinf.core.data import ArraySpec, EnvSpec
 from rlinf.core.errors import ConfigError
 from rlinf.core.random import RowGenerators
 from rlinf.core.worker import WorkerContext, injected
-from rlinf.runners.embodied.env_worker import EnvWorker
-from rlinf.runners.embodied.playing.slots import slot_layout
-from rlinf.runners.embodied.topology import Topology
 from rlinf.runners.off_policy.actor_worker import OffPolicyActor
 from rlinf.runners.off_policy.exploration import Exploration
 from rlinf.runners.off_policy.rules import check_actions, read_off_policy
@@ -38,11 +36,7 @@ def data(off_policy_data: dict[str, Any]) -> dict[str, Any]:
 
 def trajectories(cfg: OffPolicyConfig, channels: Any, queues: Any, steps: int = 1, actors: int = 1) -> Any:
     """What an env worker sends in so many iterations."""
-    env = EnvWorker(cfg)
-    slots = slot_layout(cfg, 1)
-    spec = env.init_worker(slots["train"])
-    env.connect(Topology(spec=spec, actor="actor", actor_ranks=actors, rollout="rollout", rollout_ranks=1, slots=slots))
-    sent = queues()
+    (env, _), sent = connected(cfg, actors), queues()
     for step in range(steps):
         env.interact(step, *channels, sent)
     return sent
@@ -88,16 +82,37 @@ def test_the_actor_keeps_all_and_draws_as_often_as_it_is_told(data: dict[str, An
     assert cfg.optimizer_steps == 21
     assert [size for _, size in found[:2]] == [24, 48]
     assert 60 < found[3][1] < 96
+    lengths = set[float]()
     for parts in worker._trainer.seen:
         assert [len(part) for part in parts] == [5, 5, 2]
         for part in parts:
             steps = np.log(part.discount) / np.log(0.5)
-            assert set(np.round(steps, 3)) <= {1.0, 2.0}
+            lengths |= set(np.round(steps, 3))
             # Each step is paid 1 and takes one of those that are left; an episode ends with the last.
             np.testing.assert_allclose(part.reward, 1 + 0.5 * (steps - 1), rtol=1e-6)
             left = part.observation["states"][:, 0] - part.observation_next["states"][:, 0]
             np.testing.assert_allclose(left, steps, rtol=1e-6)
             assert (part.terminated == (part.observation_next["states"][:, 0] == 0)).all()
+    assert lengths == {1.0, 2.0}
+
+
+@pytest.mark.parametrize(("objective", "chosen"), [(ToyObjective(), nn.Linear), (ToyNormalized(), type(None))])
+def test_a_library_multiplies_for_the_policy_unless_its_critics_know_batches(
+    data: dict[str, Any], monkeypatch: pytest.MonkeyPatch, objective: Any, chosen: type
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr("rlinf.runners.off_policy.actor_worker.choose_products", asked.append)
+    cfg = read_off_policy(data)
+    actor(replace(cfg, algorithm=replace(cfg.algorithm, objective=objective)))
+    assert [type(policy) for policy in asked] == [chosen]
+
+
+def test_all_rollout_epochs_of_an_iteration_are_kept(data: dict[str, Any], channels: Any, queues: Any) -> None:
+    data["env"]["train"]["rollout_epoch"] = 2
+    cfg = read_off_policy(data)
+    sent, worker = trajectories(cfg, channels, queues), actor(cfg)
+    assert worker.recv_rollout_batch(sent, 1) == 48
+    assert sent.qsize(key=0) == 0
 
 
 def test_actions_are_kept_as_they_were_executed(data: dict[str, Any], channels: Any, queues: Any) -> None:
@@ -143,6 +158,9 @@ def test_ranks_keep_their_own_environments(data: dict[str, Any], channels: Any, 
     workers = [actor(cfg, rank, 2) for rank in (0, 1)]
     assert [worker.recv_rollout_batch(sent, 1) for worker in workers] == [12, 12]
     assert [sorted(worker._replay._rings.names) for worker in workers] == [[0, 1], [2, 3]]
+    # Half of the 60 places each, for two environments; and numbers of their own.
+    assert [worker._replay._sizes for worker in workers] == [(2, 15), (2, 15)]
+    assert len({worker._replay._random.integers(2**62) for worker in workers}) == 2
     for worker in workers:
         worker.run_training(0)
         assert {sum(map(len, parts)) for parts in worker._trainer.seen} == {6}
@@ -168,6 +186,39 @@ def test_what_is_drawn_after_a_break_is_the_same(data: dict[str, Any], channels:
         each.run_training(1)
     for first, second in zip(worker._trainer.seen, other._trainer.seen, strict=True):
         np.testing.assert_array_equal(first[0].observation["states"], second[0].observation["states"])
+
+
+def test_fractions_of_updates_add_up_over_iterations(data: dict[str, Any]) -> None:
+    """24 decisions an iteration."""
+    data["algorithm"] |= {"utd": 0.1}
+    data["runner"]["max_steps"] = 5
+    cfg = read_off_policy(data)
+    assert [cfg.updates(step) for step in range(5)] == [2, 2, 3, 2, 3]
+    assert cfg.optimizer_steps == 12
+
+
+def test_what_people_did_is_kept_apart_in_pieces_and_in_a_checkpoint(
+    data: dict[str, Any], intervening: Any, channels: Any, queues: Any, tmp_path: Path
+) -> None:
+    data["env"]["train"]["wrappers"] = intervening
+    data["algorithm"] |= {"demo_buffer": {"type": "toy_recorded"}, "replay_buffer": {"capacity": 600, "n_step": 3}}
+    cfg = read_off_policy(data)
+    sent, worker, other = trajectories(cfg, channels, queues), actor(cfg), actor(cfg)
+    (rows,) = worker._arrivals.next(sent, 1)
+    # Of each row the first two decisions; what comes again is another piece.
+    rows = replace(rows, intervened=rows.mask & (torch.arange(rows.mask.shape[1]) < 2))
+    longest = rows.rows(slice(int(rows.mask.sum(1).argmax()), None)).rows(slice(0, 1))
+    for each in (rows, longest, longest):
+        worker._add(each)
+    kept = worker._interventions
+    assert len(kept) == int(rows.intervened.sum()) + 4
+    drawn = kept.take(np.argwhere(kept._columns["decided"]))
+    assert set(drawn.discount.tolist()) == {0.5, 0.25}, "no transition goes on over the end of a piece"
+    left = drawn.observation["states"][:, 0] - drawn.observation_next["states"][:, 0]
+    np.testing.assert_allclose(left, np.log(drawn.discount) / np.log(0.5))
+    worker.save_checkpoint(str(tmp_path))
+    other.load_checkpoint(str(tmp_path))
+    np.testing.assert_array_equal(other._interventions.draw(20), kept.draw(20))
 
 
 class Judges(Sees):
@@ -203,6 +254,18 @@ def test_priorities_follow_errors_and_weights_follow_the_run(data: dict[str, Any
     np.testing.assert_allclose(powers, worker._replay.take(held).observation["states"][:, 0], rtol=1e-6)
 
 
+def test_errors_of_demonstrations_are_no_priorities_of_the_replay_buffer(data: dict[str, Any], channels: Any, queues: Any) -> None:
+    sampling = {"type": "prioritized", "alpha": 1.0, "epsilon": 1e-9}
+    data["algorithm"] |= {"demo_buffer": {"type": "toy_recorded"}, "replay_buffer": {"capacity": 60, "sampling": sampling}}
+    cfg = read_off_policy(data)
+    sent, worker = trajectories(cfg, channels, queues), actor(cfg)
+    worker.recv_rollout_batch(sent, 1)
+    worker._trainer = Judges()
+    worker.run_training(0)
+    assert max(part.observation["states"].max() for parts in worker._trainer.seen for part in parts) >= 1000
+    assert 1 < worker._replay._priorities.powers.max() < 100
+
+
 def test_observations_lie_in_the_folder_of_the_run(data: dict[str, Any], channels: Any, queues: Any, tmp_path: Path) -> None:
     data["algorithm"]["replay_buffer"] |= {"storage": "disk"}
     data["runner"]["logger"] = {"log_path": str(tmp_path)}
@@ -234,10 +297,7 @@ def test_observations_lie_in_the_folder_of_the_run(data: dict[str, Any], channel
 def test_a_configuration_that_learns_nothing_is_refused(
     data: dict[str, Any], section: str, changes: dict[str, Any], said: str
 ) -> None:
-    data[section] |= changes
-    with pytest.raises(ConfigError) as refused:
-        read_off_policy(data)
-    assert said in str(refused.value)
+    expect_refusal(data, section, changes, said)
 
 
 def test_what_the_simulator_tells_is_refused(data: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,20 +350,9 @@ def test_memory_lowers_the_capacity(data: dict[str, Any]) -> None:
         read_off_policy(data).capacity(spec)
 
 
-class Constant(nn.Module):
-    """Decides 1 in training and 2 in evaluations."""
-
-    version = 4
-
-    def predict_action_batch(self, env_obs: Any, mode: str = "train", *, generator: Any = None) -> Decision[Any]:
-        rows = len(env_obs["states"])
-        action = torch.full((rows, 1, 1), 1.0 if mode == "train" else 2.0)
-        return Decision(action=action, logprob=torch.zeros(rows), context={}, version=self.version)
-
-
 def acting(objective: Any, start_steps: int = 0) -> Any:
     exploration = Exploration(objective=objective, start_steps=start_steps, decisions_per_iteration=10)
-    return exploration(Constant(), EnvSpec(observation=STATES, action=BOX, max_episode_steps=9))
+    return exploration(Constant(1.0, 2.0), EnvSpec(observation=STATES, action=BOX, max_episode_steps=9))
 
 
 def generators(*rows: int) -> RowGenerators:
@@ -311,7 +360,8 @@ def generators(*rows: int) -> RowGenerators:
 
 
 def test_the_first_decisions_are_drawn_within_the_bounds() -> None:
-    policy, obs = acting(ToyObjective(), start_steps=15), {"states": torch.zeros(4000, 1)}
+    # Ten in each iteration: the first two have all of the twenty.
+    policy, obs = acting(ToyObjective(), start_steps=20), {"states": torch.zeros(4000, 1)}
     for step, uniform in ((0, True), (1, True), (2, False)):
         policy.set_global_step(step)
         action = policy.predict_action_batch(obs, generator=torch.Generator().manual_seed(0)).action

@@ -9,25 +9,19 @@ import numpy as np
 import off_policy_toy
 import pytest
 import torch
-from torch import nn
 
-from rlinf.core.data import ArraySpec, Decision, EnvSpec
+from rlinf.core.data import ArraySpec
+from rlinf.core.data.offline import OfflineEpisode
 from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
-from rlinf.core.offline import OfflineEpisode
 from rlinf.core.registry import DATASETS, MODELS, OBJECTIVES
 from rlinf.core.replay import ReplayBuffer
-from rlinf.core.trajectory import Trajectory
 from rlinf.runners.off_policy.demo_buffer import Demonstrations
 from rlinf.runners.off_policy.exploration import Exploration
 from rlinf.runners.off_policy.rules import check_actions, read_off_policy
 
 BOUND = np.ones(1, np.float32)
-SPEC = EnvSpec(
-    observation={"states": ArraySpec(shape=(1,), dtype="float32")},
-    action=ArraySpec(shape=(1,), dtype="float32", low=-BOUND, high=BOUND),
-    max_episode_steps=9,
-)
+SPEC = replace(off_policy_toy.SPEC, action=ArraySpec(shape=(1,), dtype="float32", low=-BOUND, high=BOUND))
 RECORDED = 100.0
 """From which on an observation is a recorded one."""
 
@@ -95,19 +89,6 @@ def data(off_policy_data: dict[str, Any]) -> dict[str, Any]:
     return off_policy_data
 
 
-def online(steps: int) -> ReplayBuffer:
-    buffer = ReplayBuffer(capacity=40)
-    rows = Trajectory.of(
-        context={},
-        action=np.zeros((1, steps, 1, 1), np.float32),
-        logprob=np.zeros((1, steps), np.float32),
-        episode=np.array([0]),
-        observation={"states": np.zeros((1, steps + 1, 1), np.float32)},
-    )
-    buffer.add(rows, np.array([0]))
-    return buffer
-
-
 def of(data: dict[str, Any]) -> Demonstrations:
     made = Demonstrations.of(read_off_policy(data), SPEC, rank=0, world_size=1)
     assert made is not None
@@ -127,7 +108,7 @@ def test_before_anything_is_played_all_is_recorded(data: dict[str, Any]) -> None
 
 def test_without_a_fraction_all_transitions_are_equally_likely(data: dict[str, Any]) -> None:
     """30 recorded ones and 10 that were played."""
-    made, played = of(data), online(10)
+    made, played = of(data), off_policy_toy.played_buffer()
     shares = [recorded(made.batch(played, 100, update)) for update in range(100)]
     assert len(set(shares)) > 5, "the share of one batch is a matter of chance"
     assert np.mean(shares) == pytest.approx(75, abs=2)
@@ -144,6 +125,10 @@ def test_updates_are_those_that_were_asked_for_and_then_those_of_what_is_played(
     assert [cfg.plays(step) for step in range(5)] == [False, False, False, True, True]
     assert [cfg.updates(step) for step in range(5)] == [7, 7, 7, 24, 24]
     assert cfg.optimizer_steps == 69
+    # What is played counts from the first iteration that plays.
+    data["algorithm"]["replay_buffer"]["min_buffer_size"] = 48
+    assert [read_off_policy(data).updates(step) for step in range(5)] == [7, 7, 7, 0, 24]
+    data["algorithm"]["replay_buffer"]["min_buffer_size"] = 24
     data["algorithm"]["offline_steps"] = 0
     assert read_off_policy(data).updates(0) == 24
 
@@ -174,10 +159,7 @@ def test_a_run_without_a_single_step_is_one(data: dict[str, Any]) -> None:
 def test_a_configuration_that_learns_nothing_is_refused(
     data: dict[str, Any], section: str, changes: dict[str, Any], said: str
 ) -> None:
-    data[section] |= changes
-    with pytest.raises(ConfigError) as refused:
-        read_off_policy(data)
-    assert said in str(refused.value)
+    off_policy_toy.expect_refusal(data, section, changes, said)
 
 
 def test_an_algorithm_that_values_states_needs_a_value_function(data: dict[str, Any]) -> None:
@@ -195,17 +177,9 @@ def test_a_dataset_without_rewards_or_ends_is_refused(data: dict[str, Any]) -> N
         check_actions(read_off_policy(data), SPEC)
 
 
-class Constant(nn.Module):
-    version = 4
-
-    def predict_action_batch(self, env_obs: Any, mode: str = "train", *, generator: Any = None) -> Decision[Any]:
-        rows = len(env_obs["states"])
-        return Decision(action=torch.zeros(rows, 1, 1), logprob=torch.zeros(rows), context={}, version=self.version)
-
-
 def test_decisions_are_counted_from_the_first_iteration_that_plays() -> None:
     exploration = Exploration(objective=off_policy_toy.Adds(), start_steps=0, decisions_per_iteration=10, first_step=3)
-    policy = exploration(Constant(), SPEC)
+    policy = exploration(off_policy_toy.Constant(), SPEC)
     for step, decisions in ((0, 0), (3, 0), (5, 20)):
         policy.set_global_step(step)
         action = policy.predict_action_batch({"states": torch.zeros(1, 1)}, generator=torch.Generator().manual_seed(0)).action

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from rlinf.core.data import Completion, Weights
-from rlinf.core.generation import SamplingConfig
-from rlinf.core.problems import Problem
+from rlinf.core.language.generation import SamplingConfig
+from rlinf.core.language.problems import Problem
 from rlinf.core.random import keyed_generator
 from rlinf.core.registry import GENERATORS, MODELS, REWARDS, TASKS, WEIGHT_SYNCS
 
@@ -86,13 +86,7 @@ class ToyGenerator:
         self.in_flight = 0
 
     async def generate(
-        self,
-        prompt: Sequence[int],
-        sampling: SamplingConfig,
-        *,
-        seed: int,
-        request_id: str | None = None,
-        partial: Completion[Any] | None = None,
+        self, prompt: Sequence[int], sampling: SamplingConfig, *, seed: int, request_id: str | None = None, partial: Any = None
     ) -> Completion[Any]:
         random = keyed_generator(seed, "toy")
         length = int(random.integers(1, sampling.max_new_tokens + 1))

@@ -9,17 +9,16 @@ from typing import Any
 import pytest
 import torch
 
-from rlinf.core.data import Rescored, Scores, Weights
+from rlinf.core.data import Credit, Rescored, Scores, Trajectory, Weights
 from rlinf.core.errors import ConfigError
 from rlinf.core.metrics import Metric
 from rlinf.core.registry import GATES
-from rlinf.core.trajectory import Credit, Trajectory
 from rlinf.core.worker import WorkerContext, injected
 from rlinf.runners.reasoning.actor_worker import ReasoningActor
 from rlinf.runners.reasoning.rules import read_reasoning
 from rlinf.runners.reasoning.topology import ReasoningTopology
 
-WIRING = ReasoningTopology(actor="actor", actor_ranks=1, rollout="rollout", rollout_ranks=2, reward_ranks=1)
+TOPOLOGY = ReasoningTopology(actor="actor", actor_ranks=1, rollout="rollout", rollout_ranks=2, reward_ranks=1)
 EVENTS: list[str] = []
 SEEN: list[Scores[Any]] = []
 
@@ -140,7 +139,7 @@ def actor(data: dict[str, Any], trainer: Any, *, version: int = 0, **changes: An
     cfg = replace(cfg, algorithm=replace(cfg.algorithm, advantage=credit))
     with injected(WorkerContext(group="actor", device_lock=Lock())):
         worker = ReasoningActor(cfg)
-    worker.init_worker(WIRING)
+    worker.init_worker(TOPOLOGY)
     worker._trajectory = rows(version)
     return worker
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from threading import Barrier
 from typing import Any
 
 import pytest
 import torch
+from ranks_toy import Meeting
 
-from rlinf.core.data import Rescored
+from rlinf.core.data import Credit, Rescored, Trajectory
 from rlinf.core.errors import RLinfError
 from rlinf.core.registry import GATES
-from rlinf.core.trajectory import Credit, Trajectory
 from rlinf.core.worker import WorkerContext, injected
 from rlinf.runners.reasoning.actor_worker import ReasoningActor
 from rlinf.runners.reasoning.rules import read_reasoning
@@ -34,20 +33,6 @@ class OpenGate:
 
 
 GATES.register("open_gate")(OpenGate)
-
-
-class Meeting:
-    """Adds over ranks in threads of one process."""
-
-    def __init__(self, ranks: int) -> None:
-        self.barrier, self.values = Barrier(ranks, timeout=20), [torch.zeros(())] * ranks
-
-    def add(self, rank: int, value: torch.Tensor) -> torch.Tensor:
-        self.values[rank] = value
-        self.barrier.wait()
-        total = torch.stack(self.values).sum(0)
-        self.barrier.wait()
-        return total
 
 
 @dataclass

@@ -38,6 +38,7 @@ def test_groups_that_agree_are_refused_where_that_is_asked_for() -> None:
     strict = admit(reports, Versions([0]), max_lag=0, needed=2, must_vary=True)
     assert (free.admitted, free.alike) == ((0, 1, 2, 3, 4), 2), "counted, and trained on"
     assert (strict.admitted, strict.alike) == ((1, 3), 2)
+    assert free.stale == strict.stale == 0, "they are not too old"
     single = admit([report(0, 1), report(1, 0)], Versions([0]), max_lag=0, needed=2, must_vary=False)
     assert single.alike == 0, "one response is compared with nothing"
 

@@ -3,7 +3,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rlinf.core.evaluation import ProblemProtocol, ProblemResult
-from rlinf.core.problems import Problem
+from rlinf.core.language.problems import Problem
 from rlinf.core.registry import TASKS
 from rlinf.runners.reasoning.evaluation import problem_protocol, problem_result
 from rlinf.runners.reasoning.generation.admission import GroupReport, Response

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from rlinf.core.data import Completion
+from rlinf.core.data import Batch, Completion, Credit, Trajectory
 from rlinf.core.errors import ShapeError
-from rlinf.core.problems import ShownPrompt
-from rlinf.core.trajectory import Batch, Credit, Trajectory
+from rlinf.core.language.problems import ShownPrompt
 from rlinf.runners.reasoning.actor_worker import with_values
 from rlinf.runners.reasoning.rows import group_rows
 from rlinf.runners.reasoning.scoring import pieces, trimmed, widths

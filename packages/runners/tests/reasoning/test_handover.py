@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from reasoning_toy import Call, fresh, job_of
 from reasoning_toy import channels as new_channels
 
-from rlinf.core.errors import ConfigError, DeadlineExceeded, WorkerError
-from rlinf.core.generation import SamplingConfig
-from rlinf.core.handover import Handover, Load
+from rlinf.core.cluster.handover import Handover, Load
+from rlinf.core.errors import ConfigError, WorkerError
 from rlinf.runners.reasoning.generation.prompt_groups import JobSpec, PromptGroup
 from rlinf.runners.reasoning.generation.running import GenerationJob, even_out
 from rlinf.runners.reasoning.rollout_worker import ReasoningRolloutWorker
@@ -22,16 +22,8 @@ from rlinf.runners.reasoning.topology import ReasoningTopology, WrittenGroup
 TOPOLOGY = ReasoningTopology(actor="actor", actor_ranks=1, rollout="rollout", rollout_ranks=1, reward_ranks=1)
 
 
-def job(count: int, longest: int = 40, needed: int | None = None) -> JobSpec:
-    return JobSpec(
-        key="k",
-        split="train",
-        prompt_groups=tuple(PromptGroup(group=g, problem=g % 6) for g in range(count)),
-        needed=count if needed is None else needed,
-        samples=2,
-        sampling=SamplingConfig(max_new_tokens=longest),
-        shown=0,
-    )
+def job(count: int, needed: int | None = None) -> JobSpec:
+    return job_of("k", fresh(count), count if needed is None else needed, longest=40)
 
 
 def worker(data: dict[str, Any]) -> ReasoningRolloutWorker:
@@ -102,23 +94,6 @@ def test_where_some_are_surplus_none_goes(reasoning_data: dict[str, Any], new_qu
 
 
 @dataclass
-class Call:
-    label: str
-    value: Any
-    ready: Callable[[], bool]
-
-    def done(self) -> bool:
-        return self.ready()
-
-    def wait(self, timeout: float | None = None) -> Any:
-        if not self.ready():
-            raise DeadlineExceeded(self.label, "not done")
-        if isinstance(self.value, Exception):
-            raise self.value
-        return self.value
-
-
-@dataclass
 class Rollout:
     """Two workers, of which the first has drained; the second is done when its groups were taken."""
 
@@ -132,18 +107,18 @@ class Rollout:
 
         class Rank:
             def under_way(self, key: str) -> Call:
-                return Call("under_way", [(rollout.left[rank], 1.0)], lambda: True)
+                return Call("under_way", [(rollout.left[rank], 1.0)])
 
             def hand_over(self, key: str, count: int) -> Call:
                 rollout.said.append(f"{rank} gives {count}")
                 if rollout.dies:
-                    return Call("hand_over", WorkerError("rollout", 1, "hand_over", "died"), lambda: True)
+                    return Call("hand_over", WorkerError("rollout", 1, "hand_over", "died"))
                 rollout.left[rank] -= count
-                return Call("hand_over", [tuple(PromptGroup(group=g, problem=0) for g in range(count))], lambda: True)
+                return Call("hand_over", [tuple(PromptGroup(group=g, problem=0) for g in range(count))])
 
             def generate(self, job: JobSpec, channels: Any) -> Call:
                 rollout.said.append(f"{rank} takes {len(job.prompt_groups)} of {job.origin}")
-                return Call("generate", ["written"], lambda: True)
+                return Call("generate", ["written"])
 
         return Rank()
 
@@ -159,9 +134,9 @@ class HalfOfIt:
         self.seconds.append(seconds)
 
 
-def _run(rollout: Rollout) -> GenerationJob:
-    first, second = Call("0", ["a"], lambda: True), Call("1", ["b"], lambda: rollout.left[1] <= 1)
-    running = GenerationJob(job(8), [first, second])
+def evened_out(rollout: Rollout) -> GenerationJob:
+    """A job whose second worker is done when all but one of its groups were taken."""
+    running = GenerationJob(job(8), [Call("0", ["a"]), Call("1", ["b"], lambda: rollout.left[1] <= 1)])
     stage: Any = rollout
     even_out(running, HalfOfIt(), stage, None, Call("score", [], lambda: False), 5.0)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     return running
@@ -169,7 +144,7 @@ def _run(rollout: Rollout) -> GenerationJob:
 
 def test_who_has_drained_gets_half_again_and_again() -> None:
     rollout = Rollout()
-    running = _run(rollout)
+    running = evened_out(rollout)
     assert rollout.said == ["1 gives 3", "0 takes 3 of 1", *["1 gives 1", "0 takes 1 of 1"] * 2]
     assert [len(moved.job.prompt_groups) for moved in running.moved] == [3, 1, 1]
     assert running.tail(0) is running.moved[-1].handle
@@ -177,10 +152,7 @@ def test_who_has_drained_gets_half_again_and_again() -> None:
 
 def test_a_worker_that_dies_meanwhile_is_left_to_who_waits_for_the_job() -> None:
     rollout = Rollout(dies=True)
-    first = Call("0", ["a"], lambda: True)
-    running = GenerationJob(job(8), [first, Call("1", ["b"], lambda: False)])
-    stage: Any = rollout
-    even_out(running, HalfOfIt(), stage, None, Call("score", [], lambda: False), 5.0)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    running = evened_out(rollout)
     assert rollout.said == ["1 gives 3"]
     assert not running.moved
 

@@ -2,46 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from reasoning_toy import Call, fresh, job_of
 
-from rlinf.core.errors import DeadlineExceeded, RLinfError, WorkerError
-from rlinf.core.generation import SamplingConfig
+from rlinf.core.errors import RLinfError, WorkerError
 from rlinf.runners.reasoning.generation.jobs import GenerationJobs
-from rlinf.runners.reasoning.generation.prompt_groups import JobSpec, PromptGroup
+from rlinf.runners.reasoning.generation.prompt_groups import JobSpec
 from rlinf.runners.reasoning.generation.worker_groups import WorkerGroups
 from rlinf.runners.reasoning.topology import ReasoningTopology
 
-WIRING = ReasoningTopology(actor="actor", actor_ranks=1, rollout="rollout", rollout_ranks=2, reward_ranks=1)
+TOPOLOGY = ReasoningTopology(actor="actor", actor_ranks=1, rollout="rollout", rollout_ranks=2, reward_ranks=1)
 DEATH = WorkerError("rollout", 1, "sync_model_from_actor", "its process died (SIGKILL)")
-JOB = JobSpec(
-    key="k",
-    split="train",
-    prompt_groups=tuple(PromptGroup(group=g, problem=g) for g in range(4)),
-    needed=4,
-    samples=1,
-    sampling=SamplingConfig(max_new_tokens=2),
-    shown=0,
-)
-
-
-class Call:
-    """Ends when `ready` says so: with a value, or with an error."""
-
-    def __init__(self, label: str, outcome: Any, ready: Callable[[], bool] = lambda: True) -> None:
-        self.label, self.outcome, self.ready = label, outcome, ready
-
-    def done(self) -> bool:
-        return self.ready()
-
-    def wait(self, timeout: float | None = None) -> Any:
-        if not self.ready():
-            raise DeadlineExceeded(self.label, "not done")
-        if isinstance(self.outcome, Exception):
-            raise self.outcome
-        return self.outcome
+JOB = job_of("k", fresh(4), 4)
 
 
 class Stage:
@@ -81,7 +55,7 @@ class Stage:
 
     def jobs(self) -> GenerationJobs:
         self.groups: Any = WorkerGroups(rollout=self, reward=self, actor=self)  # type: ignore[arg-type]
-        jobs: Any = GenerationJobs(self.groups, WIRING, None, 5.0)  # type: ignore[arg-type]
+        jobs: Any = GenerationJobs(self.groups, TOPOLOGY, None, 5.0)  # type: ignore[arg-type]
         return jobs
 
     def dies(self) -> Call:
@@ -98,7 +72,7 @@ class Stage:
 def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
     monkeypatch.setattr("rlinf.runners.reasoning.generation.jobs.REST_S", 0.3)
     monkeypatch.setattr("rlinf.runners.reasoning.generation.jobs.LATE_S", 0.05)
-    monkeypatch.setattr("rlinf.core.futures.AFTERMATH_S", 0.05)
+    monkeypatch.setattr("rlinf.core.cluster.futures.AFTERMATH_S", 0.05)
     return Stage()
 
 

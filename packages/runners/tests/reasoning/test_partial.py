@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from reasoning_toy import channels, fresh
+from reasoning_toy import job_of as job
 
 from rlinf.core.data import Completion, Weights
 from rlinf.core.errors import ConfigError
-from rlinf.core.generation import SamplingConfig
 from rlinf.runners.reasoning.generation.admission import GroupReport, Response
 from rlinf.runners.reasoning.generation.experience import Generation
 from rlinf.runners.reasoning.generation.jobs import JobResult
@@ -20,21 +21,16 @@ from rlinf.runners.reasoning.generation.prompt_groups import JobSpec, ProblemSou
 from rlinf.runners.reasoning.generation.rollout import Generated
 from rlinf.runners.reasoning.rollout_worker import ReasoningRolloutWorker
 from rlinf.runners.reasoning.rules import read_reasoning
-from rlinf.runners.reasoning.topology import Channels, ReasoningTopology
+from rlinf.runners.reasoning.topology import ReasoningTopology
 from rlinf.runners.training.versions import Versions
 
-WIRING = ReasoningTopology(actor="actor", actor_ranks=1, rollout="rollout", rollout_ranks=1, reward_ranks=1)
+TOPOLOGY = ReasoningTopology(actor="actor", actor_ranks=1, rollout="rollout", rollout_ranks=1, reward_ranks=1)
 
 
 def piece(*tokens: int, version: int = 0, finish: Any = "abort") -> Completion[Any]:
     count = len(tokens)
     logprob = np.linspace(-0.1, -1 / 3, count, dtype=np.float32)
     return Completion(tokens=np.array(tokens, np.int64), logprob=logprob, version=np.full(count, version), finish=finish)
-
-
-def job(key: str, prompt_groups: list[PromptGroup], needed: int, longest: int = 8) -> JobSpec:
-    sampling = SamplingConfig(max_new_tokens=longest)
-    return JobSpec(key=key, split="train", prompt_groups=tuple(prompt_groups), needed=needed, samples=2, sampling=sampling, shown=0)
 
 
 def same(one: Completion[Any], other: Completion[Any]) -> bool:
@@ -46,13 +42,13 @@ class Harness:
     """A rollout worker that does one job after the other."""
 
     def __init__(self, data: dict[str, Any], new_queue: Any) -> None:
-        self.channels = Channels(**{each.name: new_queue() for each in fields(Channels)})
+        self.channels = channels(new_queue)
         self.worker = ReasoningRolloutWorker(read_reasoning(data))
-        self.worker.init_worker(WIRING)
+        self.worker.init_worker(TOPOLOGY)
         self.engine: Any = self.worker._engine.generator  # type: ignore[union-attr]
 
     def write(self, task: JobSpec) -> tuple[Generated, dict[int, tuple[Completion[Any], ...]]]:
-        found = asyncio.run(asyncio.wait_for(self.worker.generate(task, self.channels), 20))
+        found = asyncio.run(asyncio.wait_for(self.worker.generate(task, self.channels), 60))
         channel: Any = self.channels.completions
         return found, {item.prompt_group.group: item.completions for item in channel.items.get(f"{task.key}/0", [])}
 
@@ -63,7 +59,7 @@ def harness(reasoning_data: dict[str, Any], new_queue: Any) -> Harness:
 
 
 def test_a_group_that_goes_on_is_the_one_that_was_never_aborted(harness: Harness) -> None:
-    prompt_groups = [PromptGroup(group=g, problem=g) for g in range(6)]
+    prompt_groups = fresh(6)
     _, whole = harness.write(job("whole", prompt_groups, 6))
     first, early = harness.write(job("first", prompt_groups, 3))
     assert all(not prompt_group.again for prompt_group in first.aborted), "the source says so when it takes them back"
@@ -80,7 +76,7 @@ def test_a_group_that_goes_on_is_the_one_that_was_never_aborted(harness: Harness
 
 
 def test_tokens_keep_the_version_that_wrote_them(harness: Harness) -> None:
-    prompt_groups = [PromptGroup(group=g, problem=g) for g in range(6)]
+    prompt_groups = fresh(6)
     first, _ = harness.write(job("first", prompt_groups, 2, longest=40))
     asyncio.run(harness.engine.load(Weights(tensors={}, version=7)))
     _, late = harness.write(job("second", list(first.aborted), 4, longest=40))
@@ -109,7 +105,7 @@ def test_a_worker_of_which_nothing_is_needed_keeps_what_others_wrote(harness: Ha
 
 
 def test_a_group_that_ended_unneeded_is_kept_as_a_whole(harness: Harness) -> None:
-    prompt_groups = [PromptGroup(group=g, problem=g) for g in range(6)]
+    prompt_groups = fresh(6)
     _, whole = harness.write(job("whole", prompt_groups, 6))
     longest = max(whole, key=lambda group: max(map(len, whole[group])))
     again = [PromptGroup(group=g, problem=g, again=g == longest) for g in range(6)]
@@ -210,5 +206,5 @@ def test_what_would_be_too_old_when_it_is_trained_on_begins_anew_and_is_counted(
 
 def test_a_negative_allowance_is_refused(reasoning_data: dict[str, Any]) -> None:
     reasoning_data["rollout"]["partial_lag"] = -1
-    with pytest.raises(ConfigError, match=r"rollout\.partial_lag: expected 0 or more, found -1"):
+    with pytest.raises(ConfigError, match=r"rollout\.partial_lag: expected at least 0, found -1"):
         read_reasoning(reasoning_data)

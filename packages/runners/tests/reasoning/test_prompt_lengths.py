@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rlinf.core.errors import ConfigError
-from rlinf.core.problems import Problem
+from rlinf.core.language.problems import Problem
 from rlinf.core.registry import TASKS
 from rlinf.core.worker import WorkerContext, injected
 from rlinf.runners.reasoning.evaluation import problem_protocol
@@ -19,7 +19,7 @@ from rlinf.runners.reasoning.rollout_worker import ReasoningRolloutWorker
 from rlinf.runners.reasoning.rules import read_reasoning
 from rlinf.runners.reasoning.topology import ReasoningTopology
 
-WIRING = ReasoningTopology(actor="actor", actor_ranks=1, rollout="rollout", rollout_ranks=2, reward_ranks=1)
+TOPOLOGY = ReasoningTopology(actor="actor", actor_ranks=1, rollout="rollout", rollout_ranks=2, reward_ranks=1)
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def found(data: dict[str, Any], context: int | None = None, **keys: Any) -> Any:
     for rank in (0, 1):
         with injected(WorkerContext(group="rollout", rank=rank, world_size=2)):
             worker = ReasoningRolloutWorker(cfg)
-        worker.init_worker(WIRING)
+        worker.init_worker(TOPOLOGY)
         worker._engine.generator.context_length = context  # type: ignore[union-attr]
         answers.append(worker.measure_prompts(("train", "validation")))
     return cfg, answers

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from reasoning_toy import WIRING, channels, job, written
+from reasoning_toy import TOPOLOGY, channels, job, written
 
 from rlinf.core.errors import DeadlineExceeded, NonFiniteError, RLinfError
 from rlinf.core.rewards import RewardSample, Scored, WeightedScores, sample_reward
@@ -23,7 +23,7 @@ from rlinf.runners.reasoning.topology import Channels
 def scored(data: dict[str, Any], reward: Any, between: Channels, *groups: int, **section: Any) -> list[GroupReport]:
     cfg = read_reasoning(data)
     worker = RewardWorker(replace(cfg, reward=replace(cfg.reward, reward=reward, **section)))
-    worker.init_worker(WIRING)
+    worker.init_worker(TOPOLOGY)
     return sorted(worker.compute_rewards(job(*groups), between), key=lambda report: report.group)
 
 

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from suspended_toy import SLOW, Scene, Waiting, Workers, agent_data, fresh, job
+from loop_clock import later
+from reasoning_toy import fresh
+from suspended_toy import SLOW, Scene, Waiting, Workers, agent_data, job
 
 from rlinf.core.agents import Episode
 from rlinf.core.errors import ConfigError
@@ -199,18 +201,24 @@ def test_what_a_worker_no_longer_has_begins_anew_and_is_counted(scene: Callable[
 
 def test_the_clock_of_an_episode_stands_still_while_it_is_suspended(scene: Callable[..., None]) -> None:
     async def play(made: Scene) -> None:
+        passed = later()
         first, _ = await made.write(job("first", fresh(5), 4))
-        await asyncio.sleep(0.6)
+        await passed(25.0)
         writing = asyncio.ensure_future(made.write(job("second", first.aborted, 1)))
         await asyncio.sleep(0)
         Waiting.open.set()
         _, late = await writing
         assert [episode.finish for episode in late[4]] == ["stop", "stop"]
         Waiting.open.clear()
-        _, late = await made.write(job("third", [PromptGroup(group=10, problem=4)], 1))
+        Waiting.calls.clear()
+        writing = asyncio.ensure_future(made.write(job("third", [PromptGroup(group=10, problem=4)], 1)))
+        while Waiting.calls.count(SLOW) < 2:
+            await asyncio.sleep(0)
+        await passed(25.0)
+        _, late = await writing
         assert [episode.finish for episode in late[10]] == ["timeout", "timeout"], "and goes on afterwards"
 
-    scene(play, episode_timeout_s=0.3, attempts=1)
+    scene(play, episode_timeout_s=20.0, attempts=1)
 
 
 def test_a_suspended_episode_takes_no_place(scene: Callable[..., None]) -> None:

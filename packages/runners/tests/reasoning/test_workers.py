@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from reasoning_toy import WIRING, channels, job, written
+from reasoning_toy import TOPOLOGY, channels, job, written
 
 from rlinf.core.data import Completion
 from rlinf.core.errors import ConfigError, NonFiniteError, RLinfError
-from rlinf.core.generation import SamplingConfig
+from rlinf.core.language.generation import SamplingConfig
 from rlinf.runners.reasoning.generation.prompt_groups import JobSpec, PromptGroup
 from rlinf.runners.reasoning.language import Problems, build_policy, build_tokenizer
 from rlinf.runners.reasoning.reward_worker import RewardWorker
@@ -70,7 +70,7 @@ def test_the_rollout_has_a_precision_of_its_own(reasoning_data: dict[str, Any]) 
     cfg: Any = read_reasoning(reasoning_data)
     assert (cfg.actor.weight_syncer.sync.cast, cfg.weight_sync.cast) == (False, True)
     worker = ReasoningRolloutWorker(cfg)
-    worker.init_worker(WIRING)
+    worker.init_worker(TOPOLOGY)
     assert {tensor.dtype for tensor in worker._held.tensors.values()} == {torch.bfloat16}  # type: ignore[union-attr]
     assert {parameter.dtype for parameter in build_policy(cfg, starting_weights=True).parameters()} == {torch.float32}
 
@@ -92,7 +92,7 @@ def test_a_response_ends_with_any_token_that_the_model_names(reasoning_data: dic
 
 def scored(data: dict[str, Any], task: JobSpec, between: Channels) -> tuple[list[Any], RewardWorker]:
     worker = RewardWorker(read_reasoning(data))
-    worker.init_worker(WIRING)
+    worker.init_worker(TOPOLOGY)
     return worker.compute_rewards(task, between), worker
 
 
@@ -162,7 +162,7 @@ def test_a_reward_that_is_no_number_is_refused_with_its_problem(
     cfg = read_reasoning(reasoning_data)
     broken = replace(cfg.reward, reward=lambda completions, answers: scores)
     worker: Any = RewardWorker(replace(cfg, reward=broken))
-    worker.init_worker(WIRING)
+    worker.init_worker(TOPOLOGY)
     with pytest.raises(error, match=message):
         worker.compute_rewards(job(1), between)
 
@@ -170,7 +170,7 @@ def test_a_reward_that_is_no_number_is_refused_with_its_problem(
 def test_a_policy_that_scores_at_another_temperature_is_refused(reasoning_data: dict[str, Any]) -> None:
     reasoning_data["actor"]["model"]["temperature"] = 0.7
     with pytest.raises(ConfigError, match=r"actor\.model\.temperature: expected 1 as in rollout\.sampling_params, found 0\.7"):
-        ReasoningRolloutWorker(read_reasoning(reasoning_data)).init_worker(WIRING)
+        ReasoningRolloutWorker(read_reasoning(reasoning_data)).init_worker(TOPOLOGY)
 
 
 def test_a_worker_that_knows_nobody_says_so(reasoning_data: dict[str, Any], new_queue: Any) -> None:

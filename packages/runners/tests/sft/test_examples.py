@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rlinf.core.data import Rescored
 from rlinf.core.errors import ConfigError
-from rlinf.core.problems import Problem, ShownPrompt
+from rlinf.core.language.problems import Problem, ShownPrompt
 from rlinf.runners.sft.examples import CrossEntropy, Example, drawn, example, laid_out, packed, read_examples
 
 ONE, TWO = Example((5, 6), (7, 2)), Example((8,), (9, 3, 2))

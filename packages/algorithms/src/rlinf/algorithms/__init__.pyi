@@ -56,6 +56,7 @@ from rlinf.algorithms.losses import CISPO as CISPO
 from rlinf.algorithms.losses import DAPO as DAPO
 from rlinf.algorithms.losses import GMPO as GMPO
 from rlinf.algorithms.losses import GSPO as GSPO
+from rlinf.algorithms.losses import NFT as NFT
 from rlinf.algorithms.losses import OPD as OPD
 from rlinf.algorithms.losses import OPMD as OPMD
 from rlinf.algorithms.losses import SAPO as SAPO

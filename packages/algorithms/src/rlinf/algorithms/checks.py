@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from rlinf.algorithms.lazy import torch
+from rlinf.core.config import expect_range
 from rlinf.core.errors import ConfigError, ShapeError, nearest
 
 if TYPE_CHECKING:
@@ -32,21 +33,6 @@ def expect_leading(place: str, tensor: Tensor, shape: Sequence[int]) -> None:
     """
     if tuple(tensor.shape[: len(shape)]) != tuple(shape):
         raise ShapeError(place, f"expected leading sizes {tuple(shape)}, found {tuple(tensor.shape)}")
-
-
-def expect_range(place: str, value: float | None, low: float, high: float, *, open_low: bool = False) -> None:
-    """Refuses a hyper-parameter outside [low, high], or (low, high] if `open_low`; None passes.
-
-    Raises:
-        ConfigError: the message names the range and the value.
-    """
-    if value is None:
-        return
-    # Written so that NaN, which compares False with everything, is refused.
-    above = value > low if open_low else value >= low
-    if not (above and value <= high):
-        bracket = "(" if open_low else "["
-        raise ConfigError(place, f"expected a value in {bracket}{low:g}, {high:g}], found {value:g}")
 
 
 def expect_fraction(place: str, value: float | Tensor) -> None:

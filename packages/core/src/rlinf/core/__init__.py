@@ -1,24 +1,29 @@
 """The words that RLinf's libraries share: data, protocols, the registry, typed configuration, errors."""
 
-from rlinf.core.arrays import Array as Array
+from rlinf.core.cluster.futures import gather as gather
 from rlinf.core.config import read as read
 from rlinf.core.data import ArraySpec as ArraySpec
+from rlinf.core.data import Batch as Batch
 from rlinf.core.data import Completion as Completion
+from rlinf.core.data import Credit as Credit
 from rlinf.core.data import Decision as Decision
 from rlinf.core.data import EnvSpec as EnvSpec
 from rlinf.core.data import LossOutput as LossOutput
 from rlinf.core.data import Rescored as Rescored
+from rlinf.core.data import Trajectory as Trajectory
 from rlinf.core.data import Weights as Weights
+from rlinf.core.data.arrays import Array as Array
+from rlinf.core.data.tree import Tree as Tree
+from rlinf.core.data.tree import tree_map as tree_map
 from rlinf.core.evaluation import EpisodeProtocol as EpisodeProtocol
 from rlinf.core.evaluation import EvalProtocol as EvalProtocol
 from rlinf.core.evaluation import EvalReport as EvalReport
 from rlinf.core.evaluation import ProblemProtocol as ProblemProtocol
-from rlinf.core.futures import gather as gather
-from rlinf.core.generation import SamplingConfig as SamplingConfig
+from rlinf.core.language.generation import SamplingConfig as SamplingConfig
+from rlinf.core.language.problems import Problem as Problem
 from rlinf.core.metrics import ExplainedVariance as ExplainedVariance
 from rlinf.core.metrics import Metric as Metric
 from rlinf.core.metrics import Statistic as Statistic
-from rlinf.core.problems import Problem as Problem
 from rlinf.core.random import keyed_generator as keyed_generator
 from rlinf.core.random import keyed_seed as keyed_seed
 from rlinf.core.registry import Registry as Registry
@@ -30,11 +35,6 @@ from rlinf.core.registry import register_policy_loss as register_policy_loss
 from rlinf.core.registry import register_reward as register_reward
 from rlinf.core.registry import register_tool as register_tool
 from rlinf.core.registry import register_workflow as register_workflow
-from rlinf.core.trajectory import Batch as Batch
-from rlinf.core.trajectory import Credit as Credit
-from rlinf.core.trajectory import Trajectory as Trajectory
-from rlinf.core.tree import Tree as Tree
-from rlinf.core.tree import tree_map as tree_map
 from rlinf.core.worker import Worker as Worker
 from rlinf.core.worker import WorkerAddress as WorkerAddress
 from rlinf.core.worker import WorkerContext as WorkerContext

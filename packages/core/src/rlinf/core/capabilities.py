@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from rlinf.core.data import Completion, Decision, LossOutput, Weights
-from rlinf.core.generation import SamplingConfig
+from rlinf.core.data import Batch, Completion, Decision, LossOutput, Weights
+from rlinf.core.data.tree import Tree
+from rlinf.core.language.generation import SamplingConfig
+from rlinf.core.language.problems import ShownPrompt, Split
 from rlinf.core.metrics import Statistic
-from rlinf.core.problems import ShownPrompt, Split
-from rlinf.core.trajectory import Batch
-from rlinf.core.tree import Tree
 
 
 @runtime_checkable
@@ -82,27 +81,27 @@ class TakesPolicyLoss(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowRegression:
-    """A regression of a flow on decisions that were executed."""
+    """A regression of a flow on decisions that it made, at N times and noises that each of them recorded."""
 
     prediction: Any
-    """`[B, H, D]`, the velocity that the current weights predict; differentiable."""
+    """`[B, N, H, D]`, the velocity that the current weights predict; differentiable."""
+    previous: Any
+    """`[B, N, H, D]`, what the weights that decided predicted there."""
     target: Any
-    """`[B, H, D]`, the velocity that the executed action asks for: noise − action."""
+    """`[B, N, H, D]`, the velocity that the decision asks for: noise − action."""
     time: Any
-    """`[B]`, τ in (0, 1], 1 at pure noise."""
+    """`[B, N]`, τ in (0, 1], 1 at pure noise."""
 
 
 @runtime_checkable
 class HasFlowRegression(Protocol):
-    """A flow policy that can be improved by regression on its own decisions, without likelihoods (NFT, FPO)."""
+    """A flow policy that can be improved by regression on its own decisions, without likelihoods (NFT)."""
 
-    def flow_regression(self, context: Tree[Any], action: Any, *, generator: Any = None) -> FlowRegression:
-        """Prediction and target at a random time and noise; two policies given equal generators draw the same.
+    def flow_regression(self, context: Tree[Any]) -> FlowRegression:
+        """What the weights predict where decisions recorded times and noises, and what they should have.
 
         Args:
             context: that of the decisions, each leaf `[B, *]`.
-            action: `[B, K, A]`, what was executed, in the units of the environment.
-            generator: the source of time and noise.
         """
         ...
 

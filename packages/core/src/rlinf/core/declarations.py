@@ -6,11 +6,15 @@ Each of these is optional: a plug-in without a declaration is unknown, and what 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
-Need = Literal["value", "target", "entropy", "reference", "proximal", "version", "baseline", "group", "sum_pi_squared"]
+from rlinf.core.data.types import EnvSpec
+
+Need = Literal[
+    "value", "target", "entropy", "reference", "proximal", "version", "baseline", "group", "sum_pi_squared", "regression"
+]
 """What an advantage or a loss may be unable to do without:
 
 | need | who has it |
@@ -23,6 +27,7 @@ Need = Literal["value", "target", "entropy", "reference", "proximal", "version",
 | `version` | `Rescored.version`: a policy that counts the versions of its weights |
 | `baseline` | the score of another answer to the same question, such as the greedy one |
 | `group` | groups of more than one row |
+| `regression` | `rlinf.core.capabilities.HasFlowRegression`: a flow whose decisions recorded where it may be asked about them |
 | `sum_pi_squared` | the sum of the squared probabilities of all tokens, for each token that was written |
 """
 
@@ -77,8 +82,20 @@ class PolicyTraits:
     """Keys of which it needs one at least, such as those of cameras; () if there are none."""
     chunk: int | None = None
     """K, the control steps of a decision."""
+    largest_action: int | None = None
+    """The most numbers that one of its actions can have, where the network has a fixed size."""
+    largest_action_key: str = ""
+    """The parameter that raises it, such as `max_action_dim`; "" if none does."""
+    scored: bool | None = None
+    """Whether decisions of training have log-probabilities; those of a flow without noise (`flow_ode`) have none."""
+    flow_regression: bool | None = None
+    """Whether its decisions can be regressed on (`rlinf.core.capabilities.HasFlowRegression`), as the loss `nft` does."""
+    flow_regression_key: str = ""
+    """The parameter that makes it so, such as `sampling.likelihood`; "" if none does."""
     row_generators: bool | None = None
     """Whether it takes `rlinf.core.random.RowGenerators` as a generator, and so can decide for several requests in one pass."""
+    real_time_chunking: bool | None = None
+    """Whether it can decide while its last chunk is still executed (`rlinf.core.capabilities.RealTimeChunkingPolicy`)."""
 
 
 @runtime_checkable
@@ -88,6 +105,24 @@ class HasTraits(Protocol):
     @property
     def traits(self) -> PolicyTraits:
         """What is known of the policy."""
+        ...
+
+
+@runtime_checkable
+class ChecksTasks(Protocol):
+    """A model's configuration that can tell before anything is built whether it has room for what tasks ask for."""
+
+    def check_tasks(self, texts: Sequence[str], place: str, spec: EnvSpec | None = None) -> None:
+        """Refuses texts that are too long.
+
+        Args:
+            texts: what tasks ask for; none where the environment tells none.
+            place: that of the model.
+            spec: what the environment shows beside the text, which may be in the prompt, too; None where that is not known yet.
+
+        Raises:
+            ConfigError: the message has `place`, that of the model.
+        """
         ...
 
 
@@ -112,6 +147,19 @@ class KnowsActions(Protocol):
 
 
 @runtime_checkable
+class ConvertsActions(Protocol):
+    """A wrapper's configuration that knows before anything is built which actions it makes of a policy's."""
+
+    def taken_size(self, simulator: int, place: str) -> int:
+        """A of the actions that it takes, where the environment inside takes `simulator` numbers.
+
+        Raises:
+            ConfigError: it gives other actions; the message has `place`, that of its section.
+        """
+        ...
+
+
+@runtime_checkable
 class KnowsEpisodeSteps(Protocol):
     """An environment's configuration that knows before anything is built how long an episode is."""
 
@@ -127,7 +175,10 @@ class KnowsTasks(Protocol):
 
     @property
     def task_names(self) -> tuple[tuple[str, ...], ...] | None:
-        """By number, what each task may be called; () if none can be asked for, None if only the simulator knows."""
+        """By number, what each task may be called; () if none can be asked for, None if only the simulator knows.
+
+        The last one is what it asks for in words, if anything does.
+        """
         ...
 
 
@@ -189,6 +240,70 @@ class HasContextLength(Protocol):
     """In tokens; None for what the model was made for."""
 
 
+@runtime_checkable
+class ModelParallel(Protocol):
+    """A trainer's configuration under which several ranks hold one copy of the model, and so train on the same samples.
+
+    `Trainer.all_reduce` of such a trainer may add over all ranks or over one rank of each share.
+    """
+
+    def data_rank(self, rank: int, world_size: int) -> tuple[int, int]:
+        """Which share of the samples a rank trains on, and how many shares there are.
+
+        Raises:
+            ConfigError: so many ranks can't hold the model.
+        """
+        ...
+
+
+@runtime_checkable
+class ChecksRanks(Protocol):
+    """A trainer's configuration that can't be built on any number of ranks."""
+
+    def check_ranks(self, world_size: int, *, one_process: bool) -> None:
+        """Refuses so many ranks, before any of them starts.
+
+        Args:
+            world_size: how many train together.
+            one_process: whether they share a process, as on the `local` back-end.
+
+        Raises:
+            ConfigError: names the key that does not go with them.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightSize:
+    """One weight of a model as it is built."""
+
+    elements: int
+    """How many numbers it has."""
+    bytes_each: int
+    """The size of one."""
+    trained: bool
+    """Whether an optimizer changes it."""
+
+    @property
+    def bytes(self) -> int:
+        """The size of all."""
+        return self.elements * self.bytes_each
+
+
+@runtime_checkable
+class SaysMemory(Protocol):
+    """A trainer's configuration that says what its state takes on the device of one rank."""
+
+    def bytes_per_rank(self, weights: Sequence[WeightSize], world_size: int) -> Mapping[str, int]:
+        """Bytes of `weights`, `gradients` and `optimizer`, without activations and what is gathered for a moment.
+
+        Args:
+            weights: of the model.
+            world_size: how many ranks train together.
+        """
+        ...
+
+
 def needs_of(item: object) -> Mapping[Need, str]:
     """What is known to be needed; nothing of a plug-in that does not say."""
     found = item.needs if isinstance(item, HasNeeds) else None
@@ -213,6 +328,21 @@ def tasks_of(item: object) -> tuple[tuple[str, ...], ...] | None:
     item = _run_by(item)
     found = item.task_names if isinstance(item, KnowsTasks) else None
     return found if isinstance(found, tuple) else None
+
+
+def texts_of(item: object, *, needed: bool) -> tuple[str, ...] | None:
+    """What the environment that a configuration builds asks for in words; () if it shows none, None where nobody knows yet.
+
+    Args:
+        item: the environment's configuration.
+        needed: whether a policy must be told: then one is that does not say what it shows.
+    """
+    shown = observed_of(item)
+    if shown is None and not needed:
+        return None
+    if shown is not None and "task_descriptions" not in shown:
+        return ()
+    return tuple(names[-1] for names in tasks_of(item) or ()) or None
 
 
 def action_size_of(item: object) -> int | None:

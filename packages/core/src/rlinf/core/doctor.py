@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rlinf.core.installing import install_command
+from rlinf.core.process import own_cores
 from rlinf.core.registry import Registry
 
 State = Literal["ok", "no", "FAULT"]
@@ -70,9 +71,8 @@ def doctor(args: Sequence[str]) -> int:
 def machine() -> Iterator[Finding]:
     """The interpreter, processors, memory, disks and limits of this machine."""
     yield Finding(subject="Python", state="ok", told=f"{sys.version.split()[0]}, {sys.executable}")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    yield Finding(subject="processor, memory", state="ok", told=f"{_several(cores, 'core')}, {memory / GIB:.1f} GiB")
+    yield Finding(subject="processor, memory", state="ok", told=f"{_several(own_cores(), 'core')}, {memory / GIB:.1f} GiB")
     yield _room("here", Path.cwd(), 5 * GIB, "Free some of it, or set runner.logger.log_path.")
     shared = Path("/dev/shm")  # noqa: S108
     if shared.is_dir():

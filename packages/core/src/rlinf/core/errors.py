@@ -136,7 +136,8 @@ class WorkerError(RLinfError):
         method: what it was doing; "" if no call was under way.
         secondary: it failed only because something else failed before; never the first cause.
         remote_traceback: the whole traceback of the worker's own process and the last lines of its log, or "". A note, which
-            Python shows below the error, has the worker's own frames, or the last lines of its log if it did not raise.
+            Python shows below the error, has the worker's own frames, or the last lines of its log if it did not raise; none if
+            the problem says all there is to know (`told`).
     """
 
     def __init__(
@@ -149,6 +150,7 @@ class WorkerError(RLinfError):
         remote_traceback: str = "",
         folded: str = "",
         secondary: bool = False,
+        told: bool = False,
     ) -> None:
         self.group = group
         self.rank = rank
@@ -157,7 +159,7 @@ class WorkerError(RLinfError):
         self.remote_traceback = remote_traceback
         super().__init__(f"{group}[{rank}] failed in {method}()" if method else f"{group}[{rank}] failed between calls", problem)
         self.args = (group, rank, method, problem)  # what unpickling calls the constructor with
-        note = (folded or remote_traceback).rstrip()
+        note = "" if told else (folded or remote_traceback).rstrip()
         if note:
             self.add_note(note.replace("Traceback (", f"Traceback of {group}[{rank}] (", 1) if folded else note)
 

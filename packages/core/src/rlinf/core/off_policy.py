@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from rlinf.core.data import ArraySpec, EnvSpec, LossOutput, Weights
+from rlinf.core.data.tree import Tree
 from rlinf.core.metrics import Statistic
 from rlinf.core.replay.transitions import Transitions
-from rlinf.core.tree import Tree
 
 Judges = Literal["q_functions", "batch_normalized_q_functions", "action_values"]
 """What an algorithm learns values with: Q-functions of vectors of numbers (`HasQFunctions`), those that

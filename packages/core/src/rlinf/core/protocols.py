@@ -1,4 +1,7 @@
-"""The seams between parts: what each side may ask of the other, and no more. Those of a cluster are in `rlinf.core.cluster`."""
+"""The seams between parts: what each side may ask of the other, and no more.
+
+Those of a cluster are in `rlinf.core.cluster.protocols`.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +9,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from rlinf.core.cluster import Channel as Channel
-from rlinf.core.cluster import Child as Child
-from rlinf.core.cluster import Cluster as Cluster
-from rlinf.core.cluster import DeviceLock as DeviceLock
-from rlinf.core.cluster import GroupSpec as GroupSpec
-from rlinf.core.cluster import Messenger as Messenger
-from rlinf.core.cluster import Placement as Placement
-from rlinf.core.cluster import Rank as Rank
-from rlinf.core.cluster import Work as Work
-from rlinf.core.cluster import WorkerGroup as WorkerGroup
-from rlinf.core.data import Decision, EnvSpec, LossOutput, Rescored, Scores, Weights
-from rlinf.core.generation import Generator as Generator
-from rlinf.core.generation import GeneratorConfig as GeneratorConfig
+from rlinf.core.cluster.protocols import Channel as Channel
+from rlinf.core.cluster.protocols import Child as Child
+from rlinf.core.cluster.protocols import Cluster as Cluster
+from rlinf.core.cluster.protocols import DeviceLock as DeviceLock
+from rlinf.core.cluster.protocols import GroupSpec as GroupSpec
+from rlinf.core.cluster.protocols import Messenger as Messenger
+from rlinf.core.cluster.protocols import Placement as Placement
+from rlinf.core.cluster.protocols import Rank as Rank
+from rlinf.core.cluster.protocols import Work as Work
+from rlinf.core.cluster.protocols import WorkerGroup as WorkerGroup
+from rlinf.core.data import Batch, Credit, Decision, EnvSpec, LossOutput, Rescored, Scores, Trajectory, Weights
+from rlinf.core.data.tree import Tree
+from rlinf.core.language.generation import Generator as Generator
+from rlinf.core.language.generation import GeneratorConfig as GeneratorConfig
+from rlinf.core.language.problems import TaskConfig as TaskConfig
+from rlinf.core.language.problems import Tokenizer as Tokenizer
 from rlinf.core.metrics import Statistic
-from rlinf.core.problems import TaskConfig as TaskConfig
-from rlinf.core.problems import Tokenizer as Tokenizer
-from rlinf.core.trajectory import Batch, Credit, Trajectory
-from rlinf.core.tree import Tree
 
 AllReduce = Callable[[Any], Any]
 """Adds a tensor over the ranks of a worker group and returns the sum."""

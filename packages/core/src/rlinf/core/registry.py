@@ -262,5 +262,3 @@ register_env_wrapper = ENV_WRAPPERS.register
 register_sandbox = SANDBOXES.register
 register_tool = TOOLS.register
 register_workflow = WORKFLOWS.register
-register_agent = AGENTS.register
-register_endpoint = ENDPOINTS.register

@@ -80,7 +80,6 @@ class Replicated:
                 gradient.copy_(total.view_as(gradient))
 
     def gradients(self, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
-        """The gradients."""
         return [parameter.grad for parameter in parameters if parameter.grad is not None]
 
     def square_norm(self, gradients: Sequence[Tensor]) -> float:
@@ -88,7 +87,6 @@ class Replicated:
         return total_square(gradients) / self._ranks.world_size
 
     def local(self, tensor: Tensor) -> Tensor:
-        """The tensor."""
         return tensor.detach()
 
     def whole(self, tensor: Tensor) -> Tensor:
@@ -96,7 +94,6 @@ class Replicated:
         return tensor.detach().to("cpu", copy=True)
 
     def part(self, whole: Tensor, like: Tensor) -> Tensor:
-        """All of it."""
         return whole.to(like.device)
 
 

@@ -2,16 +2,70 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import islice
 from typing import Any, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from rlinf.core.errors import ConfigError, DeadlineExceeded
-from rlinf.engines.rank_messages import RankMessages
+from rlinf.core.errors import ConfigError, DeadlineExceeded, ShapeError
+from rlinf.core.metrics import Statistic
+from rlinf.core.protocols import AllReduce, Messenger
+from rlinf.core.worker import Worker
+
+_TAG = "trainer ranks"
+
+
+@dataclass(frozen=True, slots=True)
+class RankMessages:
+    """One rank's access to the others of its worker's group."""
+
+    messenger: Messenger
+    group: str
+    rank: int
+    world_size: int
+    timeout_s: float
+    """Seconds to wait for another rank."""
+
+    @classmethod
+    def of_worker(cls, rank: int, world_size: int, timeout_s: float) -> RankMessages | None:
+        """Those of the worker whose code runs; None outside of workers, or if its group has other ranks."""
+        worker: Worker | None = Worker.current_worker
+        if worker is None or (worker.rank, worker.world_size) != (rank, world_size):
+            return None
+        return cls(worker.messenger, worker.group_name, rank, world_size, timeout_s)
+
+    def total(self, value: Tensor) -> Tensor:
+        """The sum over ranks, in a new tensor; every rank calls it."""
+        own = value.detach()
+        if self.rank:
+            self.messenger.send(own, self.group, 0, tag=_TAG)
+            return self._from(0).to(own.device)
+        added = own.clone()
+        # In the order of ranks, whoever comes first: a run repeats exactly.
+        for other in range(1, self.world_size):
+            added += self._from(other).to(own.device)
+        self._send(added)
+        return added
+
+    def broadcast(self, tensor: Tensor) -> None:
+        """Overwrites `tensor` by that of rank 0; every rank calls it."""
+        if self.rank:
+            tensor.detach().copy_(self._from(0))
+        else:
+            self._send(tensor.detach())
+
+    def _send(self, tensor: Tensor) -> None:
+        """Sends a copy from rank 0 to every other one."""
+        for other in range(1, self.world_size):
+            self.messenger.send(tensor, self.group, other, tag=_TAG)
+
+    def _from(self, rank: int) -> Tensor:
+        return cast("Tensor", self.messenger.recv(self.group, rank, tag=_TAG, timeout=self.timeout_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +101,18 @@ class Ranks:
         own[self.rank] = value
         return cast("list[float]", self.all_reduce(own).tolist())  # pyright: ignore[reportUnknownMemberType]
 
+    def micro_batches(self, own: int, place: str) -> list[int]:
+        """How many each rank has; every rank calls it.
+
+        Raises:
+            ShapeError: a rank has none; raised on every rank.
+        """
+        counts = self.all_gather(own)
+        idle = sum(not count for count in counts)
+        if idle:
+            raise ShapeError(place, f"{idle} ranks have no micro-batch", "Use larger batches or fewer ranks.")
+        return [int(count) for count in counts]
+
     def broadcast(self, tensor: Tensor) -> None:
         """Overwrites `tensor` by that of rank 0; every rank calls it."""
         if self.messages is not None:
@@ -73,6 +139,18 @@ class Ranks:
 
 _SINGLES: list[int] = []
 """One entry for each trainer of this process that is a single rank in the process group, which they share."""
+
+
+def summed_metrics(
+    all_reduce: AllReduce, metrics: Mapping[str, Statistic], numbers: Sequence[float] = ()
+) -> tuple[dict[str, Statistic], list[float]]:
+    """Metrics, whose names are the same on every rank, and further numbers, over the ranks that add; in one message."""
+    names = sorted(metrics)
+    own = [*numbers, *(number for name in names for number in metrics[name].parts)]
+    # Float32 tells whole numbers apart only up to 2²⁴.
+    left = iter(cast("list[float]", all_reduce(torch.tensor(own, dtype=torch.float64)).tolist()))
+    summed = list(islice(left, len(numbers)))
+    return {name: type(metrics[name])(*islice(left, len(metrics[name].parts))) for name in names}, summed
 
 
 def join(rank: int, world_size: int, rendezvous: str, *, device: torch.device, timeout_s: float, grouped: bool = False) -> Ranks:

@@ -25,8 +25,8 @@ from rlinf.envs.unverified.robotwin.robotwin import RoboTwin as RoboTwin
 from rlinf.envs.world_model.world_model import WorldModel as WorldModel
 
 # isort: split
-from rlinf.core.chunks import ChunkStep as ChunkStep
-from rlinf.core.chunks import chunk_step as chunk_step
+from rlinf.core.envs.chunks import ChunkStep as ChunkStep
+from rlinf.core.envs.chunks import chunk_step as chunk_step
 from rlinf.envs.evaluation import evaluate as evaluate
 from rlinf.envs.interop.from_gymnasium import from_vector_env as from_vector_env
 from rlinf.envs.interop.to_gymnasium import as_single_env as as_single_env

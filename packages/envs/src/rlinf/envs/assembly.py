@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import gymnasium
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
-from rlinf.core.chunks import MaskedActions
+from rlinf.core.envs.chunks import MaskedActions
 from rlinf.envs.wrappers.contract import ROW_OPTIONS, EnforceContract
 from rlinf.envs.wrappers.episodes import EpisodeStatistics, Infos
 from rlinf.envs.wrappers.video import Camera, Frame, RecordVideo, Shot

@@ -73,6 +73,10 @@ def play(
 
     The results come in the order in which the episodes end; `EvalReport` puts those of all workers together.
     """
+    if protocol.real_time_chunking is not None:
+        problem = "here everything stands still while the policy decides"
+        remedy = "Use `rlinf eval --protocol`, or play with the `begin` and `step` of an EpisodePlayer."
+        raise ConfigError("protocol.real_time_chunking", problem, remedy)
     player = EpisodePlayer(env, describe(env), protocol, episodes)
     results: list[EpisodeResult] = []
     while not player.done:

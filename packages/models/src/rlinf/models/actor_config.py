@@ -8,13 +8,14 @@ from typing import Final, Literal
 
 import numpy as np
 
-from rlinf.core.config import expect_range
+from rlinf.core.config import expect_at_least, expect_range
 from rlinf.core.data import ArraySpec, EnvSpec
+from rlinf.core.data.sequences import Granularity
 from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
-from rlinf.core.generation import HOTTEST
+from rlinf.core.language.generation import HOTTEST
 from rlinf.core.registry import require_modules
-from rlinf.core.sequences import Granularity
+from rlinf.models.flow.sampling import FlowSampling
 
 STATES = "states"
 MISSING_STATISTICS: Final = (
@@ -57,8 +58,7 @@ class ActorCriticConfig:
 
     def __post_init__(self) -> None:
         for name, least in (("num_action_chunks", 1), ("num_q_heads", 0)):
-            if getattr(self, name) < least:
-                raise ConfigError(name, f"expected at least {least}, found {getattr(self, name)}")
+            expect_at_least(name, getattr(self, name), least)
         expect_sizes("q_hidden_sizes", self.q_hidden_sizes)
         check_log_std(self.logstd_init, self.logstd_range)
         low, high = self.logstd_range
@@ -94,8 +94,11 @@ def acting(
     observations: tuple[str, ...] | None = None,
     any_observation: tuple[str, ...] = (),
     chunk: int | None = None,
+    largest_action: int | None = None,
+    largest_action_key: str = "",
+    sampling: FlowSampling | None = None,
 ) -> PolicyTraits:
-    """The traits of a policy of control steps, whose `add_value_head` decides whether it has a critic."""
+    """The traits of a policy of control steps, whose `add_value_head` decides whether it has a critic; a flow has `sampling`."""
     return PolicyTraits(
         critic=critic,
         critic_key="add_value_head",
@@ -108,7 +111,13 @@ def acting(
         observations=observations,
         any_observation=any_observation,
         chunk=chunk,
+        largest_action=largest_action,
+        largest_action_key=largest_action_key,
+        scored=sampling is None or sampling.noise_method != "flow_ode" or sampling.likelihood == "matching",
+        flow_regression=sampling is not None and sampling.likelihood == "matching",
+        flow_regression_key="" if sampling is None else "sampling.likelihood: matching",
         row_generators=True,
+        real_time_chunking=sampling is not None,
     )
 
 

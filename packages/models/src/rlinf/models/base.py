@@ -13,11 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rlinf.core.data import Decision, Rescored, Weights
+from rlinf.core.data import Batch, Credit, Decision, Rescored, Weights
+from rlinf.core.data.tree import Tree, tree_index, tree_map
 from rlinf.core.errors import WeightSyncError
 from rlinf.core.protocols import Mode
-from rlinf.core.trajectory import Batch, Credit
-from rlinf.core.tree import Tree, tree_index, tree_map
 from rlinf.models.observations.reading import refuse_not_finite
 
 _NONE: Final = slice(0, 0)

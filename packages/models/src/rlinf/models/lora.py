@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
+from rlinf.core.config import expect_at_least, expect_range
 from rlinf.core.errors import ConfigError, WeightSyncError
 from rlinf.core.registry import require_modules
 
@@ -53,12 +54,9 @@ class LoRAConfig:
     """How A is drawn: N(0, 1/r²), or Kaiming-uniform as a linear layer."""
 
     def __post_init__(self) -> None:
-        if self.rank < 1:
-            raise ConfigError("rank", f"expected at least 1, found {self.rank}")
-        if self.alpha is not None and self.alpha < 1:
-            raise ConfigError("alpha", f"expected at least 1, found {self.alpha}")
-        if not 0.0 <= self.dropout < 1.0:
-            raise ConfigError("dropout", f"expected a number in [0, 1), found {self.dropout}")
+        expect_at_least("rank", self.rank, 1)
+        expect_at_least("alpha", self.alpha, 1)
+        expect_range("dropout", self.dropout, 0.0, 1.0, open_high=True)
         if self.dropout > 0 and not self.allow_dropout:
             problem = f"{self.dropout} would change log-probabilities between rollout and training"
             raise ConfigError("dropout", problem, "Set 0, or allow_dropout: true for supervised training.")

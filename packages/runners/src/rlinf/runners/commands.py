@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlinf.core.cluster import Placement
-from rlinf.core.errors import ConfigError
+from rlinf.core.errors import ConfigError, each_fault, refuse
 from rlinf.core.evaluation import EvalReport
+from rlinf.core.protocols import Placement
 from rlinf.core.registry import CLUSTERS
 from rlinf.runners.checkpoints.run_folder import open_run_folder, run_folder
 from rlinf.runners.config.checks import check_evaluation, check_ranks, check_run
 from rlinf.runners.config.composition import Composition, compose_recipe, parse_command_line
 from rlinf.runners.config.schema import RunConfig, TrainingConfig
 from rlinf.runners.entry import run_app
-from rlinf.runners.evaluation.command import parse_evaluation, told
+from rlinf.runners.evaluation.command import EvaluationCommand, parse_evaluation, told
 from rlinf.runners.evaluation.tables import SuiteReport, table
 from rlinf.runners.reporting.report.page import write_page
 from rlinf.runners.task_types import StartEvaluation, explain_run, task_type_of
@@ -100,8 +100,7 @@ def eval_app(argv: Sequence[str], *, config_dir: Path, description: str) -> int:
     """
     command = parse_evaluation(argv, config_dir=config_dir, description=description)
     # All are read before the first begins, so that a fault of the last one costs nothing.
-    ours = command.checkpoint is not None
-    entries = {name: _evaluable(data, ours) for name, data in (command.suite or {"": command.data}).items()}
+    entries = _entries(command)
     policy = command.policy(next(iter(entries.values()))[1].runner)
     reports: dict[str, EvalReport[Any]] = {}
     for name, (start, cfg) in entries.items():
@@ -114,6 +113,20 @@ def eval_app(argv: Sequence[str], *, config_dir: Path, description: str) -> int:
         suite = SuiteReport(reports=reports)
         sys.stdout.write(f"suite {suite.hash}\n{table(suite.rows, next(iter(reports.values())).metric)}\n{suite.write(policy)}\n")
     return 0
+
+
+def _entries(command: EvaluationCommand) -> dict[str, tuple[StartEvaluation, Any]]:
+    """What is evaluated, by the name of its entry in a suite, or by ""; refused together, each fault with its entry."""
+    ours, faults = command.checkpoint is not None, list[ConfigError]()
+    found: dict[str, tuple[StartEvaluation, Any]] = {}
+    for name, data in (command.suite or {"": command.data}).items():
+        try:
+            found[name] = _evaluable(data, ours)
+        except ConfigError as error:
+            named = f"{name}: " if name else ""
+            faults += [type(fault)(f"{named}{fault.place}", fault.problem, fault.remedy) for fault in each_fault(error)]
+    refuse(faults)
+    return found
 
 
 def _evaluable(data: Mapping[str, Any], of_checkpoint: bool) -> tuple[StartEvaluation, Any]:

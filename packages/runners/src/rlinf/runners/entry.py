@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -42,6 +43,12 @@ def run_app(main: Callable[[Sequence[str]], int], argv: Sequence[str] | None = N
     except RLinfError as error:
         sys.stderr.write(f"\n{describe(error)}\n")
         code = error.exit_code
+    except OSError as error:
+        # Of all that a system refuses, a full disk is no fault of the program, whichever file it meets.
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        sys.stderr.write(f"\n{describe(_full(error))}\n")
+        code = RLinfError.exit_code
     sys.stdout.flush()
     sys.exit(code)
 
@@ -62,6 +69,13 @@ def describe(error: RLinfError) -> str:
             lines += ["", f"All frames of {error.group}[{error.rank}]:", error.remote_traceback.rstrip()]
         lines += ["", *tb.format_exception(error)]
     return "\n".join(lines)
+
+
+def _full(error: OSError) -> RLinfError:
+    told = RLinfError(str(error.filename or "disk"), f"can't be written ({error.strerror})", "Make room.")
+    for note in getattr(error, "__notes__", ()):
+        told.add_note(note)
+    return told
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

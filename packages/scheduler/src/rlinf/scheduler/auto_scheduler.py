@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from rlinf.core.cluster.handover import Handover, HandoverPolicy, Load
+from rlinf.core.config import expect_at_least
 from rlinf.core.errors import ConfigError
-from rlinf.core.handover import Handover, HandoverPolicy, Load
 
 if TYPE_CHECKING:
     from rlinf.scheduler.lending.policy import MovePolicy
@@ -25,8 +26,7 @@ class AutoSchedulerConfig:
     """What a move is taken to cost, in seconds, until one was measured."""
 
     def __post_init__(self) -> None:
-        if not self.hysteresis >= 1:
-            raise ConfigError("hysteresis", f"expected at least 1, found {self.hysteresis!r}", "1 moves whenever it pays.")
+        expect_at_least("hysteresis", self.hysteresis, 1, "1 moves whenever it pays.")
         if not 0 <= self.move_s < 1e6:
             raise ConfigError("move_s", f"expected seconds, at least 0, found {self.move_s!r}")
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from rlinf.core.cluster.handover import HandoverPolicy
 from rlinf.core.errors import ClusterError, ConfigError, RLinfError, UnknownName, did_you_mean
-from rlinf.core.handover import HandoverPolicy
 from rlinf.core.process import free_port
 from rlinf.core.protocols import GroupSpec
 from rlinf.core.worker import Worker, WorkerGroupSpec

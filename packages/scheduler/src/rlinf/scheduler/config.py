@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from rlinf.core.config import read
+from rlinf.core.cluster.futures import MOST_S
+from rlinf.core.config import expect_at_least, read
 from rlinf.core.errors import ConfigError
-from rlinf.core.futures import MOST_S
 from rlinf.scheduler.auto_scheduler import AutoSchedulerConfig
 from rlinf.scheduler.node_groups import NodeGroupConfig
 from rlinf.scheduler.transport.routes import RouteChoice
@@ -46,8 +46,7 @@ class PlannerConfig:
 
     def __post_init__(self) -> None:
         for name, least in (("chunks", 1), ("stages", 1), ("max_lag", 0)):
-            if getattr(self, name) < least:
-                raise ConfigError(name, f"expected at least {least}, found {getattr(self, name)}")
+            expect_at_least(name, getattr(self, name), least)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +90,7 @@ class ClusterConfig:
     """The flow trace; see `rlinf.scheduler.trace`."""
 
     def __post_init__(self) -> None:
-        if self.num_nodes < 0:
-            raise ConfigError("num_nodes", f"expected at least 0, found {self.num_nodes}", "0 is all nodes of the Ray.")
+        expect_at_least("num_nodes", self.num_nodes, 0, "0 is all nodes of the Ray.")
         if self.join_timeout_s is not None and not 0 < self.join_timeout_s <= MOST_S:
             problem = f"expected a positive number of seconds up to {MOST_S:.0f}, found {self.join_timeout_s:g}"
             raise ConfigError("join_timeout_s", problem)

@@ -14,8 +14,8 @@ from collections.abc import Callable, Generator, Hashable
 from contextlib import contextmanager
 from typing import NoReturn
 
+from rlinf.core.cluster.futures import POLL_S
 from rlinf.core.errors import ChannelClosed, DeadlineExceeded, RefusedByWorker, RLinfError, WorkerError
-from rlinf.core.futures import POLL_S
 from rlinf.scheduler.transport import waits
 from rlinf.scheduler.transport.transport import DRIVER, address
 from rlinf.scheduler.transport.waits import Wait

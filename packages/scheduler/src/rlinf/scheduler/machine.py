@@ -11,8 +11,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from rlinf.core.process import own_cores
 from rlinf.scheduler.config import ClusterConfig
-from rlinf.scheduler.hardware.detection import detect, own_cores
+from rlinf.scheduler.hardware.detection import detect
 from rlinf.scheduler.hardware.files import read_text
 from rlinf.scheduler.hardware.node import Node
 from rlinf.scheduler.hardware.registry import ACCELERATORS

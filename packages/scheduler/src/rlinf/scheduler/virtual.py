@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from rlinf.core.config import expect_at_least
 from rlinf.core.errors import ConfigError
 from rlinf.scheduler.memory_size import parse_memory
 from rlinf.scheduler.ranks import parse_ranks, read_spans
@@ -27,8 +28,7 @@ class VirtualNode:
     """The node's CPU cores."""
 
     def __post_init__(self) -> None:
-        if self.count is not None and self.count < 0:
-            raise ConfigError("count", f"expected at least 0, found {self.count}")
+        expect_at_least("count", self.count, 0)
         _check(self.memory, self.cores)
 
 
@@ -50,8 +50,7 @@ class VirtualAccelerators:
     """Ranks of nodes ("2-3") → what is different there."""
 
     def __post_init__(self) -> None:
-        if self.count < 1:
-            raise ConfigError("count", f"expected at least 1, found {self.count}", "Leave virtual_accelerators out to have none.")
+        expect_at_least("count", self.count, 1, "Leave virtual_accelerators out to have none.")
         _check(self.memory, self.cores)
         for ranks in self.nodes:
             read_spans(ranks, place=f"nodes.{ranks}")
@@ -82,5 +81,4 @@ class VirtualAccelerators:
 def _check(memory: str | None, cores: int | None) -> None:
     if memory is not None:
         parse_memory(memory)
-    if cores is not None and cores < 1:
-        raise ConfigError("cores", f"expected at least 1, found {cores}")
+    expect_at_least("cores", cores, 1)

@@ -14,8 +14,8 @@ from rlinf.algorithms.advantages.score import joint, row_score
 from rlinf.algorithms.checks import expect_choice, expect_shape, required
 from rlinf.algorithms.elementwise import difference
 from rlinf.algorithms.lazy import torch
+from rlinf.core.data import Credit, Trajectory
 from rlinf.core.protocols import AllReduce
-from rlinf.core.trajectory import Credit, Trajectory
 
 if TYPE_CHECKING:
     from torch import Tensor

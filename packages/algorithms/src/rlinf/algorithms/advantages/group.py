@@ -11,9 +11,10 @@ from rlinf.algorithms.advantages.estimator import CreditInputs, Estimator
 from rlinf.algorithms.advantages.grouping import Grouping, checked
 from rlinf.algorithms.advantages.score import to_decisions
 from rlinf.algorithms.advantages.statistics import moments
-from rlinf.algorithms.checks import expect_choice, expect_range, expect_shape
+from rlinf.algorithms.checks import expect_choice, expect_shape
 from rlinf.algorithms.elementwise import at_least_float32
 from rlinf.algorithms.lazy import torch
+from rlinf.core.config import expect_range
 from rlinf.core.declarations import Need
 from rlinf.core.protocols import AllReduce
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 from rlinf.algorithms.advantages.estimator import CreditInputs, Estimator
 from rlinf.algorithms.advantages.group import EPSILON, GroupEstimator, Scale, grpo
 from rlinf.algorithms.advantages.grouping import Grouping, checked, numbered, pairs
-from rlinf.algorithms.checks import expect_choice, expect_names, expect_range, expect_shape
+from rlinf.algorithms.checks import expect_choice, expect_names, expect_shape
 from rlinf.algorithms.lazy import torch
+from rlinf.core.config import expect_range
 from rlinf.core.declarations import Need
 from rlinf.core.protocols import AllReduce
 

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from rlinf.algorithms.advantages.grouping import Grouping
 from rlinf.algorithms.advantages.statistics import EPSILON, whiten
-from rlinf.algorithms.checks import expect_choice, expect_names, expect_range, expect_shape
+from rlinf.algorithms.checks import expect_choice, expect_names, expect_shape
 from rlinf.algorithms.elementwise import at_least_float32
 from rlinf.algorithms.lazy import torch
+from rlinf.core.config import expect_range
 from rlinf.core.errors import ShapeError
 from rlinf.core.protocols import AllReduce
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, ClassVar
 from rlinf.algorithms.advantages.estimator import CreditInputs, Estimator
 from rlinf.algorithms.advantages.returns import lambda_returns
 from rlinf.algorithms.advantages.transitions import transitions
-from rlinf.algorithms.checks import expect_range, expect_shape
+from rlinf.algorithms.checks import expect_shape
 from rlinf.algorithms.elementwise import at_least_float32
 from rlinf.algorithms.lazy import torch
+from rlinf.core.config import expect_range
 from rlinf.core.declarations import Need
 from rlinf.core.protocols import AllReduce
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rlinf.algorithms.advantages.estimator import CreditInputs, Estimator
 from rlinf.algorithms.advantages.score import joint
 from rlinf.algorithms.advantages.statistics import whiten
-from rlinf.algorithms.checks import expect_range, expect_shape
+from rlinf.algorithms.checks import expect_shape
 from rlinf.algorithms.elementwise import at_least_float32, difference
 from rlinf.algorithms.lazy import torch
+from rlinf.core.config import expect_range
 from rlinf.core.declarations import Need
 from rlinf.core.protocols import AllReduce
 

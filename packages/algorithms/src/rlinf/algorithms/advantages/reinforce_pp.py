@@ -11,9 +11,10 @@ from rlinf.algorithms.advantages.grouping import Grouping, checked
 from rlinf.algorithms.advantages.returns import discounted_returns
 from rlinf.algorithms.advantages.score import at_last_decision, row_score
 from rlinf.algorithms.advantages.statistics import whiten
-from rlinf.algorithms.checks import expect_range, expect_shape
+from rlinf.algorithms.checks import expect_shape
 from rlinf.algorithms.elementwise import at_least_float32
 from rlinf.algorithms.lazy import torch
+from rlinf.core.config import expect_range
 from rlinf.core.declarations import Need
 from rlinf.core.protocols import AllReduce
 

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, ClassVar
 from rlinf.algorithms.advantages.estimator import CreditInputs, Estimator
 from rlinf.algorithms.advantages.normalize import Normalization
 from rlinf.algorithms.advantages.transitions import transitions
-from rlinf.algorithms.checks import expect_range
 from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.tiling import by_rows
+from rlinf.core.config import expect_at_least, expect_range
 from rlinf.core.declarations import Need
-from rlinf.core.errors import ConfigError
 from rlinf.core.protocols import AllReduce
 
 if TYPE_CHECKING:
@@ -289,7 +288,7 @@ def n_step_returns(
         ShapeError: a rank or a size disagrees; the message names the argument.
         ConfigError: `n` is less than 1, or `gamma` or `lam` outside [0, 1].
     """
-    expect_steps("n_step_returns(n)", n)
+    expect_at_least("n_step_returns(n)", n, 1)
     t = transitions("n_step_returns", reward, value, terminated, truncated, gamma=gamma, mask=mask, value_next=value_next)
     onward = t.factor("n_step_returns(lam)", lam)
     one_step = t.ahead(t.after)
@@ -297,16 +296,6 @@ def n_step_returns(
     for _ in range(min(n, reward.shape[1]) - 1):
         found = one_step + t.gamma * onward * (t.next_of(found, t.after) - t.after)
     return found
-
-
-def expect_steps(place: str, n: int) -> None:
-    """Refuses a look ahead of no decision.
-
-    Raises:
-        ConfigError: the message names `place` and the value.
-    """
-    if n < 1:
-        raise ConfigError(place, f"expected at least 1, found {n}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,7 +343,7 @@ class NStep(Estimator):
         Estimator.__post_init__(self)
         expect_range("gamma", self.gamma, 0.0, 1.0)
         expect_range("lam", self.lam, 0.0, 1.0)
-        expect_steps("n", self.n)
+        expect_at_least("n", self.n, 1)
 
     def of(self, x: CreditInputs, *, all_reduce: AllReduce | None = None) -> tuple[Tensor, Tensor]:
         """Advantages Gₜ⁽ⁿ⁾ − Vₜ and value targets Gₜ⁽ⁿ⁾, each `[B, T]`."""

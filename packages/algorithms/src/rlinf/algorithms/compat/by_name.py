@@ -14,11 +14,10 @@ from rlinf.algorithms.losses.policy_loss import INPUT_NAMES as LOSS_INPUTS
 from rlinf.algorithms.losses.policy_loss import LossInputs, PolicyLoss
 from rlinf.core.config import read
 from rlinf.core.config.reading import field_names
-from rlinf.core.data import LossOutput
+from rlinf.core.data import Credit, LossOutput
 from rlinf.core.errors import ConfigError, did_you_mean
 from rlinf.core.metrics import means
 from rlinf.core.registry import ADVANTAGES, LOSSES, REWARDS
-from rlinf.core.trajectory import Credit
 
 if TYPE_CHECKING:
     from torch import Tensor

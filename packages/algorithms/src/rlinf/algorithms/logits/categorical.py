@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from rlinf.algorithms.checks import expect_range
 from rlinf.algorithms.elementwise import at_least_float32
-from rlinf.core.errors import ConfigError, ShapeError
+from rlinf.core.config import expect_at_least, expect_range
+from rlinf.core.errors import ShapeError
 
 CHUNK_CPU: Final = 2**18
 """Numbers of a chunk for each thread, so that every pass over them but the first finds them in its cache."""
@@ -36,8 +36,7 @@ class Categorical:
     def __post_init__(self) -> None:
         expect_range(f"{self.place}(temperature)", self.temperature, 0.0, float("inf"), open_low=True)
         for name, value in (("top_k", self.top_k), ("chunk", self.chunk)):
-            if value is not None and value < 1:
-                raise ConfigError(f"{self.place}({name})", f"expected at least 1, found {value}")
+            expect_at_least(f"{self.place}({name})", value, 1)
 
     def rows(self, logits: Tensor) -> int:
         """How many rows of `[..., V]` to hold at once."""

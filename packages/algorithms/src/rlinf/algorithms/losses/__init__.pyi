@@ -16,6 +16,7 @@ from rlinf.algorithms.losses.entropy import entropy_loss as entropy_loss
 from rlinf.algorithms.losses.filters import dynamic_sampling as dynamic_sampling
 from rlinf.algorithms.losses.filters import opsm as opsm
 from rlinf.algorithms.losses.filters import overlong_filtering as overlong_filtering
+from rlinf.algorithms.losses.flow import NFT as NFT
 from rlinf.algorithms.losses.flow import advantage_to_unit as advantage_to_unit
 from rlinf.algorithms.losses.flow import nft as nft
 from rlinf.algorithms.losses.flow import time_weight as time_weight

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, get_args
 
-from rlinf.algorithms.checks import expect_choice, expect_range, expect_shape
+from rlinf.algorithms.checks import expect_choice, expect_shape
 from rlinf.algorithms.compat.words import CORRECTIONS
 from rlinf.algorithms.elementwise import at_least_float32
 from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.losses.ratio import LOG_RATIO_BOUND
 from rlinf.algorithms.losses.rollout_gap import joint, mismatch, perplexity
 from rlinf.algorithms.losses.terms import Aggregation, Terms
+from rlinf.core.config import expect_range
 from rlinf.core.errors import ConfigError, did_you_mean
 from rlinf.core.protocols import AllReduce
 
@@ -230,9 +231,7 @@ def divergence_rejection(
 def check_criterion(criterion: str, threshold: float, *, place: str) -> None:
     """Refuses a divergence that does not exist and a threshold below 0; `place` is the pattern of the names."""
     if criterion in ("token_k1", "seq_sum_k1", "seq_mean_k1"):
-        remedy = (
-            "It bounds a ratio from both sides: use mode 'reject' with inverse, low and high, or geometric_low and geometric_high."
-        )
+        remedy = "It bounds both sides of a ratio: use mode 'reject' with inverse, low, high, or geometric_low, geometric_high."
         raise ConfigError(place.format("criterion"), f"no divergence '{criterion}'", remedy)
     expect_choice(place.format("criterion"), criterion, get_args(Divergence))
     expect_range(place.format("threshold"), threshold, 0.0, float("inf"))

@@ -6,12 +6,13 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from rlinf.algorithms.checks import expect_range, expect_shape
+from rlinf.algorithms.checks import expect_shape
 from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.losses.policy.reinforce import policy_gradient
 from rlinf.algorithms.losses.policy_loss import LossInputs, PolicyLoss
 from rlinf.algorithms.losses.ratio import masked_gain
 from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, in_tiles, summed, zero_masked
+from rlinf.core.config import expect_range
 from rlinf.core.data import LossOutput
 from rlinf.core.errors import ShapeError
 

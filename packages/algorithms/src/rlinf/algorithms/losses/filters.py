@@ -6,11 +6,12 @@ import math
 from typing import TYPE_CHECKING
 
 from rlinf.algorithms.advantages.grouping import Grouping, checked
-from rlinf.algorithms.checks import expect_ordered, expect_range, expect_shape
+from rlinf.algorithms.checks import expect_ordered, expect_shape
 from rlinf.algorithms.elementwise import difference
 from rlinf.algorithms.lazy import no_grad
 from rlinf.algorithms.losses.ratio import at_granularity, check_logprobs
 from rlinf.algorithms.losses.terms import zero_masked
+from rlinf.core.config import expect_range
 from rlinf.core.errors import ShapeError
 
 if TYPE_CHECKING:

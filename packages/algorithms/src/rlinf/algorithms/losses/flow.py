@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, get_args
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from rlinf.algorithms.checks import expect_choice, expect_range, expect_shape
+from rlinf.algorithms.checks import expect_choice, expect_shape
 from rlinf.algorithms.elementwise import at_least_float32
 from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, per_decision, summed, zero_masked
-from rlinf.core.data import LossOutput
+from rlinf.core.capabilities import HasFlowRegression
+from rlinf.core.config import expect_range
+from rlinf.core.data import Batch, LossOutput
+from rlinf.core.data.tree import tree_map
+from rlinf.core.declarations import Need
 from rlinf.core.errors import ShapeError
 
 if TYPE_CHECKING:
@@ -80,6 +86,57 @@ def nft(
     deviation = per_decision((new - old).detach().square())
     observed = {"energy_positive": good.detach(), "energy_negative": bad.detach(), "old_deviation": deviation}
     return summed(Terms(loss, {"policy_loss": loss.detach(), **observed}), mask, aggregation)
+
+
+@dataclass(frozen=True, slots=True)
+class NFT:
+    """`nft` by name: `algorithm.loss_type: nft`, on the draws that a flow recorded (`sampling.likelihood: matching`).
+
+    The energies of a decision are averaged over its draws. There is no critic: take an advantage in groups, such as `grpo`.
+    """
+
+    beta: float = field(default=1.0, kw_only=True)
+    """β > 0, how far v± are moved; at 1 v₊ is v itself."""
+    form: Form = field(default="mse", kw_only=True)
+    """The regression ("mse"), or the preference ("dpo")."""
+    dpo_beta: float = field(default=1.0, kw_only=True)
+    """β_dpo > 0, how sharp the preference is."""
+    adv_clip: float = field(default=1.0, kw_only=True)
+    """c > 0, the advantage from which on a decision is certainly good, or bad; see `advantage_to_unit`."""
+    weighting: TimeWeight = field(default="constant", kw_only=True)
+    """How much the error at a time of the flow counts; see `time_weight`."""
+    adaptive: bool = field(default=False, kw_only=True)
+    """Whether each energy is divided by its own mean error."""
+
+    def __post_init__(self) -> None:
+        for name in ("beta", "dpo_beta", "adv_clip"):
+            expect_range(name, getattr(self, name), 0.0, 1e6, open_low=True)
+        expect_choice("form", self.form, get_args(Form))
+        expect_choice("weighting", self.weighting, get_args(TimeWeight))
+
+    @property
+    def needs(self) -> Mapping[Need, str]:
+        """A flow that recorded its draws; see `rlinf.core.declarations`."""
+        return {"regression": ""}
+
+    def of_policy(self, policy: HasFlowRegression, batch: Batch[Any]) -> LossOutput[Any]:
+        """The loss of a micro-batch; see `rlinf.core.capabilities.PolicyLoss`."""
+        found = policy.flow_regression(tree_map(lambda leaf: leaf.flatten(0, 1), batch.trajectory.context))
+        draws = found.time.shape[1]
+        mask, advantage = (x.flatten()[:, None].expand(-1, draws) for x in (batch.trajectory.mask, batch.credit.advantage))
+        summed_up = nft(
+            found.prediction,
+            found.previous,
+            found.target,
+            advantage_to_unit(advantage, clip=self.adv_clip),
+            mask,
+            beta=self.beta,
+            form=self.form,
+            dpo_beta=self.dpo_beta,
+            weight=time_weight(found.time, weighting=self.weighting),
+            adaptive=self.adaptive,
+        )
+        return LossOutput(total=summed_up.total / draws, weight=summed_up.weight / draws, metrics=summed_up.metrics)
 
 
 def advantage_to_unit(advantage: Tensor, *, clip: float) -> Tensor:

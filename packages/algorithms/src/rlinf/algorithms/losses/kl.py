@@ -6,12 +6,13 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from rlinf.algorithms.checks import expect_range, expect_shape
+from rlinf.algorithms.checks import expect_shape
 from rlinf.algorithms.compat.words import KL_TYPES
 from rlinf.algorithms.elementwise import at_least_float32, bounded
 from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.losses.ratio import LOG_RATIO_BOUND, at_granularity
 from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, in_tiles, per_decision, zero_masked
+from rlinf.core.config import expect_range
 from rlinf.core.data import LossOutput
 from rlinf.core.errors import ConfigError, ShapeError, did_you_mean
 

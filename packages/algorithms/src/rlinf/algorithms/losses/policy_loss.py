@@ -8,17 +8,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rlinf.algorithms.checks import expect_range, required
+from rlinf.algorithms.checks import required
 from rlinf.algorithms.losses.correction import Correction, CorrectionConfig, corrected
 from rlinf.algorithms.losses.entropy import entropy_terms
 from rlinf.algorithms.losses.filters import opsm
 from rlinf.algorithms.losses.kl import KLType, check_kl_type, kl_terms
 from rlinf.algorithms.losses.ratio import at_granularity
 from rlinf.algorithms.losses.terms import Aggregation, Mode, Terms, in_tiles, joined, summed
-from rlinf.core.data import LossOutput, Rescored
+from rlinf.core.config import expect_range
+from rlinf.core.data import Batch, LossOutput, Rescored
+from rlinf.core.data.sequences import Granularity, check_granularity
 from rlinf.core.declarations import Need
-from rlinf.core.sequences import Granularity, check_granularity
-from rlinf.core.trajectory import Batch
 
 if TYPE_CHECKING:
     from torch import Tensor

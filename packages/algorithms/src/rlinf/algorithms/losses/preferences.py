@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlinf.algorithms.checks import expect_range, expect_shape
+from rlinf.algorithms.checks import expect_shape
 from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.losses.terms import Terms, summed, zero_masked
+from rlinf.core.config import expect_range
 from rlinf.core.data import LossOutput
 from rlinf.core.errors import ShapeError
 

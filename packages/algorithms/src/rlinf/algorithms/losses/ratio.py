@@ -9,9 +9,9 @@ from rlinf.algorithms.checks import expect_shape
 from rlinf.algorithms.elementwise import at_least_float32, bounded
 from rlinf.algorithms.lazy import no_grad, torch
 from rlinf.algorithms.losses.terms import like, zero_masked
-from rlinf.core import sequences
+from rlinf.core.data import sequences
+from rlinf.core.data.sequences import Granularity, check_granularity
 from rlinf.core.errors import ShapeError
-from rlinf.core.sequences import Granularity, check_granularity
 
 if TYPE_CHECKING:
     from torch import Tensor

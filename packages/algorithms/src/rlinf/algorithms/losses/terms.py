@@ -11,6 +11,7 @@ from rlinf.algorithms.compat.words import AGGREGATIONS
 from rlinf.algorithms.elementwise import at_least_float32, keep
 from rlinf.algorithms.lazy import no_grad, torch
 from rlinf.algorithms.tiling import rows_at_once
+from rlinf.core.config import expect_at_least
 from rlinf.core.data import LossOutput
 from rlinf.core.errors import ConfigError, ShapeError, did_you_mean
 from rlinf.core.metrics import ExplainedVariance, Metric, Statistic
@@ -50,8 +51,7 @@ class Aggregation:
         if (self.mode == "constant-length") != (self.length is not None):
             problem = f"expected a length with 'constant-length' and with no other mode, found {self.length} with '{self.mode}'"
             raise ConfigError("loss_agg_length", problem)
-        if self.length is not None and self.length < 1:
-            raise ConfigError("loss_agg_length", f"expected at least 1, found {self.length}")
+        expect_at_least("loss_agg_length", self.length, 1)
 
     def factors(self, mask: Tensor, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
         """What each decision's loss is multiplied with, and what the sum is divided by.

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from rlinf.algorithms.checks import expect_choice, expect_fraction, expect_range, expect_shape
+from rlinf.algorithms.checks import expect_choice, expect_fraction, expect_shape
 from rlinf.algorithms.elementwise import at_least_float32, distance
 from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.objectives.rows import Aggregate, Rows, expect_rows
+from rlinf.core.config import expect_range
 from rlinf.core.data import LossOutput
 from rlinf.core.errors import ShapeError
 

@@ -10,8 +10,8 @@ from rlinf.algorithms.objectives.critic import Bootstrap, critic_loss
 from rlinf.algorithms.objectives.rows import Aggregate
 from rlinf.algorithms.objectives.sac import sac_target
 from rlinf.core.data import LossOutput
+from rlinf.core.data.tree import Tree, tree_combine
 from rlinf.core.errors import ShapeError
-from rlinf.core.tree import Tree, tree_combine
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlinf.algorithms.checks import expect_fraction, expect_range, expect_shape
+from rlinf.algorithms.checks import expect_fraction, expect_shape
 from rlinf.algorithms.elementwise import at_least_float32, distance
 from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.objectives.rows import Rows, expect_rows
+from rlinf.core.config import expect_range
 from rlinf.core.data import LossOutput
 from rlinf.core.errors import ShapeError
 

@@ -6,14 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rlinf.algorithms.checks import expect_range, expect_shape
+from rlinf.algorithms.checks import expect_shape
 from rlinf.algorithms.elementwise import at_least_float32, distance
 from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.objectives.critic import Bootstrap, aggregate_q
 from rlinf.algorithms.objectives.rows import Aggregate, Rows, expect_rows
 from rlinf.algorithms.objectives.sac import sac_target
+from rlinf.core.config import expect_at_least, expect_range
 from rlinf.core.data import LossOutput
-from rlinf.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,8 +39,7 @@ def chunk_discount(gamma: float, steps: int | Tensor) -> float | Tensor:
     expect_range("chunk_discount(gamma)", gamma, 0.0, 1.0)
     if isinstance(steps, torch.Tensor):
         return gamma ** steps.double()
-    if steps < 1:
-        raise ConfigError("chunk_discount(steps)", f"expected at least 1, found {steps}")
+    expect_at_least("chunk_discount(steps)", steps, 1)
     return gamma**steps
 
 

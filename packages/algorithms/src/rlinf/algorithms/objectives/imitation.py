@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from rlinf.algorithms.checks import expect_choice, expect_leading, expect_range, expect_shape
+from rlinf.algorithms.checks import expect_choice, expect_leading, expect_shape
 from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.objectives.rows import Rows, expect_rows
+from rlinf.core.config import expect_at_least, expect_range
 from rlinf.core.data import LossOutput
-from rlinf.core.errors import ConfigError, ShapeError
+from rlinf.core.errors import ShapeError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -171,8 +172,7 @@ def expert_share(step: int, *, initial: float = 0.5, decay: float = 0.99, minimu
     """
     for name, value in (("initial", initial), ("decay", decay), ("minimum", minimum)):
         expect_range(f"expert_share({name})", value, 0.0, 1.0)
-    if step < 0:
-        raise ConfigError("expert_share(step)", f"expected at least 0, found {step}")
+    expect_at_least("expert_share(step)", step, 0)
     return max(initial * decay**step, minimum)
 
 

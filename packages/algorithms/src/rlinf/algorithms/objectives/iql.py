@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlinf.algorithms.checks import expect_range
 from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.objectives.awr import awr_weights
 from rlinf.algorithms.objectives.critic import Bootstrap, aggregate_q, critic_loss, td_target
 from rlinf.algorithms.objectives.rows import Aggregate, Rows
+from rlinf.core.config import expect_range
 from rlinf.core.data import LossOutput
 
 if TYPE_CHECKING:

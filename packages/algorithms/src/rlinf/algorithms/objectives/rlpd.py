@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
-from rlinf.algorithms.checks import expect_range
 from rlinf.algorithms.lazy import torch
+from rlinf.core.config import expect_at_least, expect_range
+from rlinf.core.data.tree import Tree, tree_combine, tree_index, tree_leaves
 from rlinf.core.errors import ConfigError, ShapeError
-from rlinf.core.tree import Tree, tree_combine, tree_index, tree_leaves
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,8 +32,7 @@ def symmetric_sizes(batch_size: int, *, demo_fraction: float = 0.5) -> tuple[int
         ConfigError: an argument is out of range.
     """
     expect_range("symmetric_sizes(demo_fraction)", demo_fraction, 0.0, 1.0)
-    if batch_size < 1:
-        raise ConfigError("symmetric_sizes(batch_size)", f"expected at least 1, found {batch_size}")
+    expect_at_least("symmetric_sizes(batch_size)", batch_size, 1)
     demo = int(demo_fraction * batch_size + 1e-9)
     return batch_size - demo, demo
 

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, cast
 
-from rlinf.algorithms.checks import expect_range, expect_shape
+from rlinf.algorithms.checks import expect_shape
 from rlinf.algorithms.elementwise import at_least_float32
 from rlinf.algorithms.lazy import torch
+from rlinf.core.config import expect_range
 from rlinf.core.data import LossOutput
 from rlinf.core.errors import ShapeError
 from rlinf.core.metrics import Metric

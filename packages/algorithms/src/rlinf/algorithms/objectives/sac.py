@@ -6,11 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from rlinf.algorithms.checks import expect_choice, expect_range, expect_shape
+from rlinf.algorithms.checks import expect_choice, expect_shape
 from rlinf.algorithms.elementwise import at_least_float32
 from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.objectives.critic import Bootstrap, aggregate_q, critic_loss, td_target
 from rlinf.algorithms.objectives.rows import Aggregate, Rows, coefficient, expect_rows
+from rlinf.core.config import expect_range
 from rlinf.core.data import LossOutput
 
 if TYPE_CHECKING:

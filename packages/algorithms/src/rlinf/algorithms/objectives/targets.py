@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from rlinf.algorithms.checks import expect_range, expect_shape
+from rlinf.algorithms.checks import expect_shape
 from rlinf.algorithms.lazy import no_grad, torch
-from rlinf.core.errors import ConfigError, ShapeError
+from rlinf.core.config import expect_at_least, expect_range
+from rlinf.core.errors import ShapeError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -77,6 +78,5 @@ def update_due(step: int, *, every: int) -> bool:
     Raises:
         ConfigError: `every` is less than 1.
     """
-    if every < 1:
-        raise ConfigError("update_due(every)", f"expected at least 1, found {every}")
+    expect_at_least("update_due(every)", every, 1)
     return step % every == 0

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from rlinf.algorithms.checks import expect_choice, expect_range
+from rlinf.algorithms.checks import expect_choice
 from rlinf.algorithms.elementwise import at_least_float32
 from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.objectives.critic import Bootstrap, aggregate_q, critic_loss, td_target
 from rlinf.algorithms.objectives.imitation import squared_distance
 from rlinf.algorithms.objectives.rows import Aggregate, Rows, coefficient
+from rlinf.core.config import expect_range
 from rlinf.core.data import LossOutput
 from rlinf.core.protocols import AllReduce
 

@@ -11,7 +11,7 @@ from rlinf.algorithms.objectives.awr import awr_weights, weighted_bc_loss
 from rlinf.algorithms.objectives.critic import aggregate_q, critic_loss, td_target
 from rlinf.algorithms.off_policy.offline import parts_of, within_bounds
 from rlinf.algorithms.off_policy.settings import TargetCriticSettings
-from rlinf.core.config import expect_range
+from rlinf.core.config import expect_at_least, expect_range
 from rlinf.core.data import LossOutput
 from rlinf.core.off_policy import Learner
 from rlinf.core.replay import Transitions
@@ -42,7 +42,7 @@ class AWAC(TargetCriticSettings):
         TargetCriticSettings.__post_init__(self)
         expect_range("temperature", self.temperature, 0.0, 1e6, open_low=True)
         expect_range("max_weight", self.max_weight, 0.0, 1e9, open_low=True)
-        expect_range("value_samples", self.value_samples, 1)
+        expect_at_least("value_samples", self.value_samples, 1)
 
     def trained(self, policy: Any) -> Mapping[str, Sequence[str]]:
         """The critics, and the actor."""

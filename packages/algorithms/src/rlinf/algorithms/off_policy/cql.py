@@ -13,9 +13,9 @@ from rlinf.algorithms.off_policy.settings import check_targets, half_range, move
 from rlinf.algorithms.off_policy.soft import SoftActorCritic, q_values
 from rlinf.core.config import expect_range
 from rlinf.core.data import LossOutput
+from rlinf.core.data.tree import tree_map
 from rlinf.core.off_policy import Learner
 from rlinf.core.replay import Transitions
-from rlinf.core.tree import tree_map
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -10,9 +10,9 @@ from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.objectives.crossq import crossq_critic_loss, joint_batch
 from rlinf.algorithms.off_policy.soft import SoftActorCritic
 from rlinf.core.data import LossOutput
+from rlinf.core.data.tree import Tree
 from rlinf.core.off_policy import Judges, Learner
 from rlinf.core.replay import Transitions
-from rlinf.core.tree import Tree
 
 if TYPE_CHECKING:
     from torch import Tensor

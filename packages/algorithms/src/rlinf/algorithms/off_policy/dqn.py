@@ -10,7 +10,7 @@ from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.objectives.critic import Bootstrap
 from rlinf.algorithms.objectives.discrete import double_q_target, q_learning_loss
 from rlinf.algorithms.off_policy.settings import check_targets, moved
-from rlinf.core.config import expect_range
+from rlinf.core.config import expect_at_least, expect_range
 from rlinf.core.data import ArraySpec, LossOutput
 from rlinf.core.errors import ConfigError
 from rlinf.core.off_policy import Judges, Learner
@@ -50,7 +50,7 @@ class DQN:
         check_targets(self.tau, self.target_update_freq)
         expect_range("initial_epsilon", self.initial_epsilon, 0.0, 1.0)
         expect_range("final_epsilon", self.final_epsilon, 0.0, 1.0)
-        expect_range("epsilon_steps", self.epsilon_steps, 1)
+        expect_at_least("epsilon_steps", self.epsilon_steps, 1)
         expect_range("huber_delta", self.huber_delta, 0.0, open_low=True)
         if self.final_epsilon > self.initial_epsilon:
             raise ConfigError(

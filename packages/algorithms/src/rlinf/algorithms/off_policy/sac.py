@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rlinf.algorithms.objectives.sac import sac_critic_loss
 from rlinf.algorithms.off_policy.settings import check_targets, moved
 from rlinf.algorithms.off_policy.soft import SoftActorCritic, q_values
-from rlinf.core.config import expect_range
+from rlinf.core.config import expect_at_least
 from rlinf.core.data import LossOutput
 from rlinf.core.off_policy import Learner
 from rlinf.core.replay import Transitions
@@ -39,7 +39,7 @@ class SAC(SoftActorCritic):
     def __post_init__(self) -> None:
         SoftActorCritic.__post_init__(self)
         check_targets(self.tau, self.target_update_freq)
-        expect_range("critic_subsample_size", self.critic_subsample_size, 1)
+        expect_at_least("critic_subsample_size", self.critic_subsample_size, 1)
 
     def moved(self, target: Mapping[str, Any], online: Mapping[str, Any], update: int) -> Mapping[str, Any] | None:
         """θ̄ ← (1 − τ) θ̄ + τ θ, every `target_update_freq` updates."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rlinf.algorithms.objectives.critic import Bootstrap
 from rlinf.algorithms.objectives.rows import Aggregate
 from rlinf.algorithms.objectives.targets import polyak, update_due
-from rlinf.core.config import expect_range
+from rlinf.core.config import expect_at_least, expect_range
 from rlinf.core.data import ArraySpec
 from rlinf.core.errors import ConfigError
 from rlinf.core.off_policy import HasActor, Judges
@@ -65,7 +65,7 @@ def check_targets(tau: float, target_update_freq: int = 1) -> None:
         ConfigError: one of the two is out of range.
     """
     expect_range("tau", tau, 0.0, 1.0, open_low=True)
-    expect_range("target_update_freq", target_update_freq, 1)
+    expect_at_least("target_update_freq", target_update_freq, 1)
 
 
 def apart(policy: Any) -> dict[str, Sequence[str]]:

@@ -20,7 +20,7 @@ from rlinf.algorithms.objectives.sac import (
 )
 from rlinf.algorithms.objectives.targets import update_due
 from rlinf.algorithms.off_policy.settings import CriticSettings, apart
-from rlinf.core.config import expect_range
+from rlinf.core.config import expect_at_least, expect_range
 from rlinf.core.data import LossOutput
 from rlinf.core.off_policy import HasQDropout, Learner
 from rlinf.core.replay import Transitions
@@ -56,7 +56,7 @@ class SoftActorCritic(CriticSettings, ABC):
 
     def __post_init__(self) -> None:
         CriticSettings.__post_init__(self)
-        expect_range("critic_actor_ratio", self.critic_actor_ratio, 1)
+        expect_at_least("critic_actor_ratio", self.critic_actor_ratio, 1)
         expect_range("initial_alpha", self.initial_alpha, 0.0, 1e6, open_low=self.auto_entropy_tuning)
         expect_range("target_entropy", self.target_entropy, -1e4, 1e4)
 

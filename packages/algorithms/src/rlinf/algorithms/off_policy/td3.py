@@ -10,7 +10,7 @@ from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.objectives.targets import update_due
 from rlinf.algorithms.objectives.td3 import smoothed_action, td3_actor_loss, td3_critic_loss, td3_target
 from rlinf.algorithms.off_policy.settings import TargetCriticSettings, apart, half_range, moved
-from rlinf.core.config import expect_range
+from rlinf.core.config import expect_at_least, expect_range
 from rlinf.core.data import ArraySpec, LossOutput
 from rlinf.core.off_policy import Learner
 from rlinf.core.replay import Transitions
@@ -41,7 +41,7 @@ class TD3(TargetCriticSettings):
         TargetCriticSettings.__post_init__(self)
         for name in ("exploration_noise", "target_noise", "noise_clip"):
             expect_range(name, getattr(self, name), 0.0, 10.0)
-        expect_range("critic_actor_ratio", self.critic_actor_ratio, 1)
+        expect_at_least("critic_actor_ratio", self.critic_actor_ratio, 1)
 
     def trained(self, policy: Any) -> Mapping[str, Sequence[str]]:
         """The critic, and the actor."""

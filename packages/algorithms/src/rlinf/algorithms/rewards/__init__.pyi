@@ -13,11 +13,13 @@ from rlinf.algorithms.rewards.format import has_answer_format as has_answer_form
 from rlinf.algorithms.rewards.format import has_tags_in_order as has_tags_in_order
 from rlinf.algorithms.rewards.format import has_think_format as has_think_format
 from rlinf.algorithms.rewards.matching import ExactMatch as ExactMatch
+from rlinf.algorithms.rewards.matching import ItemF1 as ItemF1
 from rlinf.algorithms.rewards.matching import SearchEM as SearchEM
 from rlinf.algorithms.rewards.matching import SearchF1 as SearchF1
 from rlinf.algorithms.rewards.matching import SearchR1 as SearchR1
 from rlinf.algorithms.rewards.matching import exact_match_score as exact_match_score
 from rlinf.algorithms.rewards.matching import f1_score as f1_score
+from rlinf.algorithms.rewards.matching import item_f1 as item_f1
 from rlinf.algorithms.rewards.matching import substring_match_score as substring_match_score
 from rlinf.algorithms.rewards.math import Math as Math
 from rlinf.algorithms.rewards.penalties import Overlong as Overlong
@@ -35,5 +37,3 @@ from rlinf.algorithms.rewards.scoring import OneByOne as OneByOne
 from rlinf.algorithms.rewards.scoring import Verified as Verified
 from rlinf.algorithms.rewards.scoring import score as score
 from rlinf.algorithms.rewards.scoring import score_async as score_async
-from rlinf.algorithms.rewards.table import ItemF1 as ItemF1
-from rlinf.algorithms.rewards.table import item_f1 as item_f1

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from rlinf.algorithms.checks import expect_finite, expect_range
+from rlinf.algorithms.checks import expect_finite
 from rlinf.algorithms.rewards.composite import weighted
 from rlinf.algorithms.rewards.format import AnswerFormat, ThinkFormat
 from rlinf.algorithms.rewards.pool import VerifierPool
-from rlinf.algorithms.rewards.reward import PairReward, RuleReward
+from rlinf.algorithms.rewards.reward import PairReward, Pairs, RuleReward
 from rlinf.algorithms.rewards.scores import Scores
 from rlinf.algorithms.rewards.text import last_boxed, last_tag
+from rlinf.core.config import expect_range
 from rlinf.core.errors import ConfigError
 
 LETTERS: Final = "ABCDEFGHIJ"
@@ -44,7 +45,7 @@ def chosen_letter(completion: str, *, letters: str = LETTERS, tag: str = "answer
 
 
 def _letter(text: str, letters: str) -> str | None:
-    _, leading, marked, said = _patterns(letters)
+    said, leading, marked = _patterns(letters)
     text = text.strip()
     found = leading.match(text)
     if found:
@@ -57,14 +58,14 @@ def _letter(text: str, letters: str) -> str | None:
 
 
 @lru_cache(maxsize=16)
-def _patterns(letters: str) -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
+def _patterns(letters: str) -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
     one = f"[{re.escape(letters.upper())}]"
     any_case = f"[{re.escape(letters.upper() + letters.lower())}]"
     said = re.compile(rf"(?i:\b(?:answer|choice|option)(?: is|:| is:)) {{0,3}}[*(\[]{{0,3}}({one})(?![A-Za-z0-9'])")
     alone = rf"[*(\[\"']{{0,3}}({any_case})[*)\]\"'.:]{{0,3}}\Z"
     leading = re.compile(rf"(?:{alone}|[*(\[]{{0,3}}({one})[*)\]]{{0,3}}[.):,\]](?:\s|\Z))")
     marked = re.compile(rf"\(({one})\)|\*\*({one})[.):]?\*\*")
-    return said, leading, marked, said
+    return said, leading, marked
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,19 +119,12 @@ class VQA(RuleReward):
             expect_range(name, getattr(self, name), 0.0, float("inf"))
             expect_finite(**{name: getattr(self, name)})
 
-    def scores(
-        self,
-        completions: Sequence[str],
-        answers: Sequence[str],
-        *,
-        timeout_s: float | None = None,
-        pool: VerifierPool | None = None,
-    ) -> Scores:
+    def score_pairs(self, pairs: Pairs, timeout_s: float | None, pool: VerifierPool | None) -> Scores:
         """The weighted sum of the three parts; each part's mean is a metric."""
         parts = {
             "qa_accuracy": (self.qa_accuracy, MultipleChoice()),
             "think_format": (self.think_format, ThinkFormat()),
             "answer_format": (self.answer_format, AnswerFormat()),
         }
-        found = {name: (weight, part.scores(completions, answers)) for name, (weight, part) in parts.items()}
+        found = {name: (weight, part.score_pairs(pairs, timeout_s, pool)) for name, (weight, part) in parts.items()}
         return weighted(found)

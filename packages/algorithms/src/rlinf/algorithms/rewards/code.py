@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
-from rlinf.algorithms.checks import expect_range
 from rlinf.algorithms.rewards.pool import VerifierPool
-from rlinf.algorithms.rewards.reward import PairReward
-from rlinf.algorithms.rewards.scores import Outcome, Scores, expect_pairs, tally
+from rlinf.algorithms.rewards.reward import PairReward, Pairs
+from rlinf.algorithms.rewards.scores import Outcome, Scores, tally
+from rlinf.core.config import expect_range
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.registry import SANDBOXES
 from rlinf.core.sandbox import Execution, ExecutionLimits, ExecutionResult, SandboxConfig, shared_sandbox
@@ -249,29 +249,20 @@ class Code(PairReward):
         question = self._question(completion, answer)
         return 0.0 if question is None else self._judged(question, shared_sandbox(self.built).run(question.executions(self, None)))
 
-    def scores(
-        self,
-        completions: Sequence[str],
-        answers: Sequence[str],
-        *,
-        timeout_s: float | None = None,
-        pool: VerifierPool | None = None,
-    ) -> Scores:
+    def score_pairs(self, pairs: Pairs, timeout_s: float | None, pool: VerifierPool | None) -> Scores:
         """The scores of a batch, in which a program that fails, or takes what it may not, is wrong.
 
         Args:
-            completions: what the policy wrote.
-            answers: the cases of each.
+            pairs: what the policy wrote, and the cases of each.
             timeout_s: seconds that one case may take; None is `case_time_s`.
             pool: of no use here: the sandbox has processes of its own.
 
         Raises:
             RLinfError: the sandbox failed.
         """
-        expect_pairs("Code", completions, answers)
         found: list[Outcome | _Question] = []
         asked: dict[tuple[str, str], _Question] = {}
-        for completion, answer in zip(completions, answers, strict=True):
+        for completion, answer in pairs:
             try:
                 question = self._question(completion, answer)
                 found.append(Outcome(0.0) if question is None else asked.setdefault((question.program, answer), question))

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from rlinf.algorithms.rewards.pool import VerifierPool
-from rlinf.algorithms.rewards.reward import RuleReward
-from rlinf.algorithms.rewards.scores import Scores, checked_scores, expect_pairs
+from rlinf.algorithms.rewards.reward import Pairs, RuleReward
+from rlinf.algorithms.rewards.scores import Scores, checked_scores
 from rlinf.algorithms.rewards.scoring import score
 from rlinf.core.errors import ConfigError
 from rlinf.core.metrics import Metric, Statistic
@@ -112,19 +112,12 @@ class Composite(RuleReward):
             for (name, part), values in zip(self.parts.items(), said, strict=True)
         }
 
-    def scores(
-        self,
-        completions: Sequence[str],
-        answers: Sequence[str],
-        *,
-        timeout_s: float | None = None,
-        pool: VerifierPool | None = None,
-    ) -> Scores:
+    def score_pairs(self, pairs: Pairs, timeout_s: float | None, pool: VerifierPool | None) -> Scores:
         """The weighted sum; each part's mean is a metric."""
-        expect_pairs("Composite", completions, answers)
         for name, part in self.parts.items():
             if isinstance(part.built, SampleReward) and not callable(part.built):
                 raise ConfigError(f"parts.{name}", "looks at whole responses, found texts alone", "Call score_samples(samples).")
+        completions, answers = [completion for completion, _ in pairs], [answer for _, answer in pairs]
         found = {
             name: (part.weight, score(part.built, completions, answers, timeout_s=timeout_s, pool=pool))
             for name, part in self.parts.items()

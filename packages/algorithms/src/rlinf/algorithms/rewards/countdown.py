@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 from rlinf.algorithms.checks import expect_finite
 from rlinf.algorithms.rewards.reward import PairReward
 from rlinf.algorithms.rewards.text import after_last, last_tag
-from rlinf.core.errors import ConfigError
+from rlinf.core.config import expect_at_least
 
 _TOKEN: Final = re.compile(r"\s*(?:(\d+)|([-+*/()]))")
 _SIGNS: Final = str.maketrans({"×": "*", "÷": "/", "−": "-"})
@@ -40,8 +40,7 @@ class Countdown(PairReward):
     """Characters beyond which an expression is not read."""
 
     def __post_init__(self) -> None:
-        if self.longest < 1:
-            raise ConfigError("longest", f"expected at least 1, found {self.longest}")
+        expect_at_least("longest", self.longest, 1)
         expect_finite(correct=self.correct, other_value=self.other_value, incorrect=self.incorrect)
 
     @property

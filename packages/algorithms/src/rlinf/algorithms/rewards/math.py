@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from rlinf.algorithms.checks import expect_choice, expect_finite, expect_range
+from rlinf.algorithms.checks import expect_choice, expect_finite
 from rlinf.algorithms.rewards.pool import InFile, Task
 from rlinf.algorithms.rewards.reward import IsolatedReward
 from rlinf.algorithms.rewards.text import after_last, last_boxed
+from rlinf.core.config import expect_range
 from rlinf.core.registry import require_modules
 
 TAIL: Final = 5000

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from rlinf.algorithms.checks import expect_choice, expect_finite, expect_range
+from rlinf.algorithms.checks import expect_choice, expect_finite
 from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.rewards.reward import PairReward
+from rlinf.core.config import expect_range
 from rlinf.core.errors import ConfigError
 
 if TYPE_CHECKING:

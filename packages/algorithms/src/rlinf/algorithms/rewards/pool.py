@@ -23,10 +23,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from rlinf.algorithms.checks import expect_range
 from rlinf.algorithms.rewards.scores import Outcome
+from rlinf.core.config import expect_range
 from rlinf.core.errors import ConfigError, DeadlineExceeded, WorkerError
-from rlinf.core.process import ChildProcess, ConnectionLost, connection, exit_reason
+from rlinf.core.process import ChildProcess, ConnectionLost, connection, exit_reason, own_cores
 
 GRACE_S: Final = 1.0
 """A process bounds itself by an alarm; it is killed so much later, if that did not help."""
@@ -69,12 +69,13 @@ class VerifierPool:
     """Processes that verify; a context manager that ends them, and they end with this process at the latest.
 
     Args:
-        max_workers: how many processes at most; None is one per CPU, eight at most. They start when there is work for them.
+        max_workers: how many processes at most; None is one for each core that this process may use, eight at most. They start
+            when there is work for them.
     """
 
     def __init__(self, max_workers: int | None = None) -> None:
         expect_range("max_workers", max_workers, 1, float("inf"))
-        self.max_workers: Final = max_workers or min(os.cpu_count() or 1, 8)
+        self.max_workers: Final = max_workers or min(own_cores(), 8)
         self._workers: list[_Worker] = []
         self._keys: dict[bytes, int] = {}
         self._lock = threading.Lock()

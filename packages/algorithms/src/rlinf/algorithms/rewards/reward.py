@@ -10,9 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from rlinf.algorithms.checks import expect_range
 from rlinf.algorithms.rewards.pool import Task, VerifierPool, shared_pool
 from rlinf.algorithms.rewards.scores import Outcome, Scores, expect_pairs, finite, tally
+from rlinf.core.config import expect_range
+
+Pairs = Sequence[tuple[str, str]]
+"""Completions, each with its answer."""
 
 
 class Verifier(Protocol):
@@ -39,7 +42,6 @@ class RuleReward(ABC):
         """
         return self.scores(completions, answers).values
 
-    @abstractmethod
     def scores(
         self,
         completions: Sequence[str],
@@ -55,7 +57,16 @@ class RuleReward(ABC):
             answers: one for each completion.
             timeout_s: seconds that one pair may take; None is what the reward says. No matter to rewards that need no process.
             pool: the processes to verify in; None is `shared_pool()`.
+
+        Raises:
+            ShapeError: there aren't as many answers as completions.
         """
+        expect_pairs(type(self).__name__, completions, answers)
+        return self.score_pairs(list(zip(completions, answers, strict=True)), timeout_s, pool)
+
+    @abstractmethod
+    def score_pairs(self, pairs: Pairs, timeout_s: float | None, pool: VerifierPool | None) -> Scores:
+        """`scores`, of completions that have their answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,18 +82,9 @@ class PairReward(RuleReward):
     def verify(self, completion: str, answer: str) -> float:
         """The score of one completion."""
 
-    def scores(
-        self,
-        completions: Sequence[str],
-        answers: Sequence[str],
-        *,
-        timeout_s: float | None = None,
-        pool: VerifierPool | None = None,
-    ) -> Scores:
+    def score_pairs(self, pairs: Pairs, timeout_s: float | None, pool: VerifierPool | None) -> Scores:
         """The scores of a batch; a pair that can't be verified gets `failure_score` and is counted."""
-        expect_pairs(type(self).__name__, completions, answers)
-        outcomes = [self._outcome(*pair) for pair in zip(completions, answers, strict=True)]
-        return tally(outcomes, failure_score=self.failure_score)
+        return tally([self._outcome(*pair) for pair in pairs], failure_score=self.failure_score)
 
     def _outcome(self, completion: str, answer: str) -> Outcome:
         try:
@@ -115,18 +117,8 @@ class IsolatedReward(PairReward):
         """What the worker processes do."""
         return Task(self.verify, self.prepare, self.timeout_s, self.memory_mb)
 
-    def scores(
-        self,
-        completions: Sequence[str],
-        answers: Sequence[str],
-        *,
-        timeout_s: float | None = None,
-        pool: VerifierPool | None = None,
-    ) -> Scores:
+    def score_pairs(self, pairs: Pairs, timeout_s: float | None, pool: VerifierPool | None) -> Scores:
         """The scores of a batch; a pair whose verifier crashes or takes too long gets `failure_score` and is counted."""
-        name = type(self).__name__
-        expect_pairs(name, completions, answers)
         task = self.task() if timeout_s is None else replace(self.task(), timeout_s=timeout_s)
-        questions = [self.question(*pair) for pair in zip(completions, answers, strict=True)]
-        outcomes = (pool or shared_pool()).run(task, questions, name=name)
+        outcomes = (pool or shared_pool()).run(task, [self.question(*pair) for pair in pairs], name=type(self).__name__)
         return tally(outcomes, failure_score=self.failure_score)

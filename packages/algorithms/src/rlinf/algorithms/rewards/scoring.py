@@ -8,10 +8,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rlinf.algorithms.checks import expect_finite, expect_range
+from rlinf.algorithms.checks import expect_finite
 from rlinf.algorithms.rewards.pool import Task, VerifierPool
 from rlinf.algorithms.rewards.reward import IsolatedReward, RuleReward, Verifier
 from rlinf.algorithms.rewards.scores import Outcome, Scores, checked_scores, expect_pairs, finite, only, tally
+from rlinf.core.config import expect_range
 from rlinf.core.protocols import Reward
 
 _log = logging.getLogger(__name__)

@@ -22,6 +22,6 @@ from rlinf.core.agents.workflow import AgentTask as AgentTask
 from rlinf.core.agents.workflow import Conversation as Conversation
 from rlinf.core.agents.workflow import Generate as Generate
 from rlinf.core.agents.workflow import Workflow as Workflow
-from rlinf.core.tool_calls import ToolCall as ToolCall
-from rlinf.core.tool_calls import ToolOutcome as ToolOutcome
-from rlinf.core.tool_calls import ToolResult as ToolResult
+from rlinf.core.language.tool_calls import ToolCall as ToolCall
+from rlinf.core.language.tool_calls import ToolOutcome as ToolOutcome
+from rlinf.core.language.tool_calls import ToolResult as ToolResult

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rlinf.core.data import Completion
-from rlinf.core.tool_calls import ToolCall, ToolResult
+from rlinf.core.language.tool_calls import ToolCall, ToolResult
 
 EpisodeFinish = Literal["stop", "length", "turns", "abort", "timeout", "error"]
 """How an episode ended:

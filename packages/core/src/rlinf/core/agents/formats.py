@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal, Protocol
 
 from rlinf.core.agents.tools import Tool
-from rlinf.core.tool_calls import ToolCall, ToolResult
+from rlinf.core.language.tool_calls import ToolCall, ToolResult
 
 Role = Literal["user", "tool", "ipython"]
 

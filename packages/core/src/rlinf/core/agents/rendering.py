@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rlinf.core.agents.formats import ToolFormat
 from rlinf.core.agents.tools import Tool
 from rlinf.core.errors import RLinfError
-from rlinf.core.problems import Message, Tokenizer
+from rlinf.core.language.problems import Message, Tokenizer
 
 
 class RenderingError(RLinfError):

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 from rlinf.core.agents.episodes import Branch
 from rlinf.core.agents.formats import ToolFormat
 from rlinf.core.data import Completion
-from rlinf.core.generation import Generator, SamplingConfig
-from rlinf.core.problems import Tokenizer
+from rlinf.core.language.generation import Generator, SamplingConfig
+from rlinf.core.language.problems import Tokenizer
 
 
 class Write(Protocol):

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from rlinf.core.capabilities import HasProgress
 from rlinf.core.data import Completion
-from rlinf.core.generation import Generator
-from rlinf.core.problems import Tokenizer
+from rlinf.core.language.generation import Generator
+from rlinf.core.language.problems import Tokenizer
 
 LOOK_S: Final = 0.02
 """How often a completion that is being written is looked at."""

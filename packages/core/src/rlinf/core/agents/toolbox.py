@@ -14,7 +14,7 @@ from rlinf.core.agents.own_thread import in_own_thread
 from rlinf.core.agents.schema import ArgumentError, check_arguments
 from rlinf.core.agents.tools import Tool, ToolError, ToolLimits, awaited, result_text
 from rlinf.core.errors import ConfigError, did_you_mean
-from rlinf.core.tool_calls import ToolCall, ToolResult
+from rlinf.core.language.tool_calls import ToolCall, ToolResult
 
 
 @dataclass(slots=True)

@@ -8,8 +8,8 @@ from typing import Protocol
 from rlinf.core.agents.episodes import Branch, Episode, Turn
 from rlinf.core.agents.serving import ServedSession
 from rlinf.core.agents.toolbox import ToolBox
-from rlinf.core.problems import Problem, Split
-from rlinf.core.tool_calls import ToolResult
+from rlinf.core.language.problems import Problem, Split
+from rlinf.core.language.tool_calls import ToolResult
 
 
 class Conversation(Protocol):
@@ -17,7 +17,7 @@ class Conversation(Protocol):
 
     @property
     def tokens(self) -> Sequence[int]:
-        """All of it."""
+        """Every token so far, read or written."""
         ...
 
     @property

@@ -34,12 +34,32 @@ def expect_range(
     """
     if value is None:
         return
+    # Written so that NaN, which compares False with everything, is refused.
     above = value > low if open_low else value >= low
     below = value < high if open_high else value <= high
     if above and below:
         return
-    bounds = f"{'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
-    raise ConfigError(place, f"expected a value in {bounds}, found {value:g}")
+    if high == math.inf and not open_high:
+        wanted = f"{'more than' if open_low else 'at least'} {low:g}"
+    else:
+        wanted = f"a value in {'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
+    raise ConfigError(place, f"expected {wanted}, found {value:g}")
+
+
+def expect_at_least(place: str, value: float | None, least: float, remedy: str = "") -> None:
+    """Refuses a number below the least one, and one that is none; None passes.
+
+    Args:
+        place: the key, for the message.
+        value: what was configured.
+        least: the least value.
+        remedy: what to do, for the message.
+
+    Raises:
+        ConfigError: the message has the bound and the value.
+    """
+    if value is not None and not value >= least:
+        raise ConfigError(place, f"expected at least {least:g}, found {value:g}", remedy)
 
 
 def expect_seconds(place: str, value: float | None) -> None:

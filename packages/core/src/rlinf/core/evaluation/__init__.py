@@ -11,6 +11,7 @@ from rlinf.core.evaluation.playing import Turn as Turn
 from rlinf.core.evaluation.protocol import EpisodeProtocol as EpisodeProtocol
 from rlinf.core.evaluation.protocol import EvalProtocol as EvalProtocol
 from rlinf.core.evaluation.protocol import ProblemProtocol as ProblemProtocol
+from rlinf.core.evaluation.protocol import RealTimeChunking as RealTimeChunking
 from rlinf.core.evaluation.report import EvalReport as EvalReport
 from rlinf.core.evaluation.report import Row as Row
 from rlinf.core.evaluation.report import mean_values as mean_values

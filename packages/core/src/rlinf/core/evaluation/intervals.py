@@ -75,10 +75,10 @@ class Mean:
         return f"{self.mean:.2f} [{self.low:.2f}, {self.high:.2f}]" if math.isfinite(self.low) else f"{self.mean:.2f}"
 
 
-def wilson_interval(successes: float, n: int, z: float = 1.96) -> tuple[float, float]:
-    """The confidence interval of a success rate, 95 % for z = 1.96; [0, 1] without trials.
+def wilson_interval(successes: float, n: int) -> tuple[float, float]:
+    """The 95 % confidence interval of a success rate; [0, 1] without trials.
 
-    (p̂ + z²/2n ± z √(p̂ (1 − p̂)/n + z²/4n²)) / (1 + z²/n),   p̂ = successes / n
+    (p̂ + z²/2n ± z √(p̂ (1 − p̂)/n + z²/4n²)) / (1 + z²/n),   p̂ = successes / n,   z = 1.96
 
     Wilson, "Probable Inference, the Law of Succession, and Statistical Inference" (1927).
     """
@@ -86,7 +86,7 @@ def wilson_interval(successes: float, n: int, z: float = 1.96) -> tuple[float, f
         raise RLinfError("wilson_interval", f"expected 0 to {n} successes of {n} trials, found {successes}")
     if n == 0:
         return 0.0, 1.0
-    p = successes / n
+    p, z = successes / n, 1.96
     centre = (p + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
     # Rounding may leave the ends a little outside of [0, 1].

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rlinf.core.arrays import as_numpy
-from rlinf.core.chunks import ChunkStep, chunk_step
 from rlinf.core.data import EnvSpec
+from rlinf.core.data.arrays import as_numpy
+from rlinf.core.envs.chunks import ChunkExecution, ChunkStep
 from rlinf.core.errors import ConfigError, ContractError, ShapeError
 from rlinf.core.evaluation.protocol import EpisodeProtocol
 from rlinf.core.evaluation.results import EpisodeKey, EpisodeResult
@@ -77,6 +77,7 @@ class EpisodePlayer:
         # For environments that play for nobody: 0, or what is nearest to it within the bounds.
         self._rest = self._clipped(np.zeros(shape, np.float32))
         self._observation: Mapping[str, Any] = {}
+        self._begun: ChunkExecution | None = None
         if episodes:
             self._reset(np.ones(n, np.bool_), options or {})
 
@@ -98,11 +99,24 @@ class EpisodePlayer:
         rows = np.flatnonzero(self._playing).tolist()
         return {key: value[rows] for key, value in self._observation.items()}
 
+    def begin(self, actions: Any) -> None:
+        """Carries out the first actions of a step while somebody decides on the rest, which `step` goes on with.
+
+        Until then `turns` and `observations` are those that the decision is asked for.
+
+        Args:
+            actions: as for `step`.
+        """
+        execution = self._begun or ChunkExecution(self._env)
+        execution.advance(self._whole(actions))
+        self._begun = execution
+
     def step(self, actions: Any) -> list[EpisodeResult]:
         """Carries out the actions of all turns, clipped to the environment's bounds, and starts the next episodes.
 
         Args:
-            actions: `[M, K, *]`, or `[M, *]` for one control step; an episode that ends inside drops the rest.
+            actions: `[M, K, *]`, or `[M, *]` for one control step; an episode that ends inside drops the rest. K may be 0 behind
+                what was begun.
 
         Returns:
             The episodes that ended.
@@ -111,13 +125,10 @@ class EpisodePlayer:
             ShapeError: actions of another shape.
             ContractError: an episode goes on beyond the limit, or terminates although the protocol ignores terminations.
         """
-        chunk, playing = self._chunk(as_numpy(actions)), self._playing
-        if not playing.all():
-            # What `broadcast_to` gives can't be written to; `astype` makes a copy.
-            whole = np.broadcast_to(self._rest, (len(playing), *chunk.shape[1:])).astype(chunk.dtype)
-            whole[playing] = chunk
-            chunk = whole
-        step = chunk_step(self._env, chunk)
+        if self._begun is None or as_numpy(actions).size:
+            self.begin(actions)
+        step, self._begun = cast("ChunkExecution", self._begun).finish(), None
+        playing = self._playing
         self._observation = step.observations
         self._steps += step.executed.sum(axis=1)
         self._check(step)
@@ -130,6 +141,16 @@ class EpisodePlayer:
         if step.done.any() and self._playing.any():
             self._reset(step.done, {})
         return results
+
+    def _whole(self, actions: Any) -> NDArray[Any]:
+        """Those of all environments, from those of the turns."""
+        chunk, playing = self._chunk(as_numpy(actions)), self._playing
+        if playing.all():
+            return chunk
+        # What `broadcast_to` gives can't be written to; `astype` makes a copy.
+        whole = np.broadcast_to(self._rest, (len(playing), *chunk.shape[1:])).astype(chunk.dtype)
+        whole[playing] = chunk
+        return whole
 
     def _chunk(self, actions: NDArray[Any]) -> NDArray[Any]:
         shape, turns = self._spec.action.shape, int(self._playing.sum())

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal, cast
 
-from rlinf.core.config import read
+from rlinf.core.config import expect_at_least, read
 from rlinf.core.errors import ConfigError
 from rlinf.core.evaluation.canonical import canonical, canonical_hash
 from rlinf.core.evaluation.results import EpisodeKey, EpisodeResult, ProblemResult, TaskId, pass_at_k
@@ -56,7 +56,7 @@ class EvalProtocol(ABC):
         fields = [field for field in dataclasses.fields(self) if field.metadata.get("hashed", True)]
         # What came later and is left out changes no hash.
         hashed = [field.name for field in fields if getattr(self, field.name) is not None or not field.metadata.get("later")]
-        return canonical_hash({"format": _FORMAT, "kind": self.kind, **{name: getattr(self, name) for name in hashed}})
+        return canonical_hash({"format": _FORMAT, "kind": self.kind, **{name: _plain(getattr(self, name)) for name in hashed}})
 
     def to_dict(self) -> dict[str, Any]:
         """Kind, fields, the size of the work-list and the hash, for JSON."""
@@ -82,6 +82,50 @@ class EvalProtocol(ABC):
         if wanted != protocol.hash:
             raise ConfigError(f"{place}.hash", f"the fields give {protocol.hash}, found {wanted}", "The file was changed by hand.")
         return protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RealTimeChunking:
+    """Decisions that are made while the chunk before them is still executed.
+
+    control step          … t          t + d                t + s        t + s + d
+    is executed           last chunk ──► chunk of t, from its d-th action ──────► chunk of t + s
+    the policy decides    observes t ──►                    observes t + s ──►
+
+    The first chunk of an episode is decided before it begins. Black, Galliker and Levine, "Real-Time Execution of Action Chunking
+    Flow Policies" (2025), arXiv:2506.07339.
+    """
+
+    delay: int
+    """d, control steps that pass from an observation to the first action that was decided for it."""
+    execution_horizon: int
+    """s, control steps from one decision to the next; from d to the length of a chunk less d."""
+    guidance: bool = True
+    """Whether a chunk is made to agree with the one in execution (`rlinf.core.capabilities.RealTimeChunkingPolicy`). Without, the
+    policy decides as if nothing were executed meanwhile, and the robot changes over to another plan in the middle of one."""
+
+    def __post_init__(self) -> None:
+        expect_at_least("delay", self.delay, 0)
+        if self.execution_horizon < max(1, self.delay):
+            problem = f"expected at least 1 and delay = {self.delay}, found {self.execution_horizon}"
+            raise ConfigError("execution_horizon", problem, "A decision begins when the one before it is there.")
+
+    def expect_fitting(self, chunk: int, place: str) -> None:
+        """Refuses chunks that end before the next one is there.
+
+        Args:
+            chunk: K, control steps of a decision.
+            place: of this section, for the message.
+
+        Raises:
+            ConfigError: s + d > K.
+        """
+        if self.execution_horizon + self.delay > chunk:
+            problem = (
+                f"{self.execution_horizon}, and with delay {self.delay} a chunk of {chunk} steps ends before the next is there"
+            )
+            remedy = f"Keep execution_horizon + delay at {chunk} or below, or let the policy make longer chunks."
+            raise ConfigError(f"{place}.execution_horizon", problem, remedy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,13 +157,15 @@ class EpisodeProtocol(EvalProtocol):
     """"eval" takes the most likely action, "train" samples as in training."""
     success: Literal["once", "at_end"] = "once"
     """Whether an episode counts that was solved at any step, or only one that is solved at its last."""
+    real_time_chunking: RealTimeChunking | None = dataclasses.field(default=None, metadata=_LATER)
+    """How the policy decides while its last chunk is still executed; None where everything stands still while it decides."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "env", canonical(self.env))
         if self.max_episode_steps is not None and self.max_episode_steps < 1:
             raise ConfigError("max_episode_steps", f"must be at least 1, found {self.max_episode_steps}")
         for name, least in (("tasks", 0), ("init_ids", 1), ("seeds", 1)):
-            _expect_numbers(name, getattr(self, name), least)
+            expect_numbers(name, getattr(self, name), least)
 
     def work_list(self) -> tuple[EpisodeKey, ...]:
         """Every (seed, task, initial state) once."""
@@ -164,7 +210,7 @@ class ProblemProtocol(EvalProtocol):
     def __post_init__(self) -> None:
         for name in ("data", "sampling", "reward", "agent"):
             object.__setattr__(self, name, canonical(getattr(self, name)))
-        _expect_numbers("problems", self.problems, 1)
+        expect_numbers("problems", self.problems, 1)
         for k in (self.samples, *self.pass_k):
             if not 1 <= k <= self.samples:
                 raise ConfigError("pass_k", f"expected values from 1 to samples = {self.samples}, found {k}")
@@ -194,12 +240,27 @@ _NUMBERED: Final = ("init_ids", "problems")
 def _json(name: str, value: object) -> Any:
     """A field in JSON; the numbers 0 … n − 1 as n, as evaluations have hundreds."""
     if not isinstance(value, tuple):
-        return value
+        return _plain(value)
     entries = list(cast("tuple[Any, ...]", value))
     return len(entries) if name in _NUMBERED and entries == list(range(len(entries))) else entries
 
 
-def _expect_numbers(name: str, entries: Sequence[TaskId], least: int) -> None:
+def _plain(value: object) -> object:
+    """A section as a mapping, without the place of its class."""
+    return dataclasses.asdict(value) if isinstance(value, RealTimeChunking) else value
+
+
+def expect_numbers(name: str, entries: Sequence[TaskId], least: int = 1) -> None:
+    """Refuses tasks, initial states or seeds that no work-list has.
+
+    Args:
+        name: the field or the key, for the message.
+        entries: numbers from 0, or names, each once.
+        least: how many there are at least.
+
+    Raises:
+        ConfigError: one is there twice, or below 0, or there are too few.
+    """
     twice = [str(entry) for entry, count in Counter(entries).items() if count > 1]
     if twice:
         raise ConfigError(name, f"{', '.join(twice)} is there more than once", "Each is played exactly once; use seeds to repeat.")

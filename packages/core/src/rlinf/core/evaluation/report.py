@@ -7,14 +7,14 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
 from rlinf.core.config import read
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.evaluation.intervals import Mean, Rate
-from rlinf.core.evaluation.protocol import EvalProtocol
+from rlinf.core.evaluation.protocol import EpisodeProtocol, EvalProtocol
 from rlinf.core.evaluation.results import EpisodeKey, EpisodeResult, ProblemResult, TaskId
 
 R = TypeVar("R", bound=EpisodeResult | ProblemResult)
@@ -56,6 +56,8 @@ class EvalReport(Generic[R]):
     protocol: EvalProtocol
     results: tuple[R, ...]
     """In the order of the work-list, in whatever order they are given."""
+    names: Mapping[int, str] = field(default_factory=dict[int, str], compare=False)
+    """What tasks are called that results name by number, as far as that is known; for people."""
 
     def __post_init__(self) -> None:
         place: dict[Any, int] = {key: number for number, key in enumerate(self.protocol.work_list())}
@@ -83,30 +85,29 @@ class EvalReport(Generic[R]):
     @property
     def total(self) -> Rate | None:
         """The success rate over everything; None where the task knows no success."""
-        return self._rate(self.results)
-
-    @property
-    def per_task(self) -> dict[TaskId | None, Rate | None]:
-        """For each task that was played, in the order of the work-list; under None where there is only one."""
-        return {task: self._rate(results) for task, results in self._by_task.items()}
-
-    @property
-    def _by_task(self) -> dict[TaskId | None, list[R]]:
-        found: dict[TaskId | None, list[R]] = {}
-        for result in self.results:
-            found.setdefault(result.task, []).append(result)
-        return found
-
-    def _rate(self, results: Iterable[R]) -> Rate | None:
         metric = self.metric
-        values = [self.protocol.values(result).get(metric) for result in results]
+        values = [self.protocol.values(result).get(metric) for result in self.results]
         return None if metric == "return" else Rate.of(value for value in values if value is not None)
 
     @property
+    def _by_task(self) -> dict[TaskId | None, list[R]]:
+        """For each task in the order of the work-list, or of their numbers where seeds drew them; under None if there is one."""
+        found: dict[TaskId | None, list[R]] = {}
+        for result in self.results:
+            found.setdefault(result.task, []).append(result)
+        numbers = [task for task in found if isinstance(task, int)]
+        # Where seeds drew the tasks, the order in which they came up says nothing.
+        drawn = isinstance(self.protocol, EpisodeProtocol) and not self.protocol.tasks and len(numbers) == len(found)
+        return {task: found[task] for task in sorted(numbers)} if drawn else found
+
+    @property
     def rows(self) -> tuple[Row, ...]:
-        """A line for each task, in the order of the work-list, and one for all; only that where there is one task."""
+        """A line for each task, in the order of the work-list or of their numbers, and one for all; of one task only that."""
         by_task = self._by_task if len(self._by_task) > 1 else {}
-        return (*(self._row(str(task), results) for task, results in by_task.items()), self._row("all", self.results))
+        return (*(self._row(self._label(task), results) for task, results in by_task.items()), self._row("all", self.results))
+
+    def _label(self, task: TaskId | None) -> str:
+        return f"{task} {self.names[task]}" if isinstance(task, int) and task in self.names else str(task)
 
     def _row(self, name: str, results: Sequence[R]) -> Row:
         metric, found = self.metric, [self.protocol.values(result) for result in results]
@@ -135,7 +136,8 @@ class EvalReport(Generic[R]):
         judged = {"return": self.rows[-1].judged.to_dict()} if total is None else {"success": total.to_dict()}
         of = {"metric": self.metric, **judged, "means": self.means}
         found = [(task, self._row(str(task), results)) for task, results in self._by_task.items() if task is not None]
-        tasks = [{"task": task, **row.judged.to_dict(), "means": dict(row.means)} for task, row in found]
+        named: dict[TaskId, dict[str, str]] = {task: {"name": name} for task, name in self.names.items()}
+        tasks = [{"task": task, **named.get(task, {}), **row.judged.to_dict(), "means": dict(row.means)} for task, row in found]
         rows = [dataclasses.asdict(result) for result in self.results]
         return {**of, "tasks": tasks, "protocol": self.protocol.to_dict(), "results": rows}
 
@@ -162,13 +164,14 @@ class EvalReport(Generic[R]):
         try:
             data = cast("dict[str, Any]", json.loads(path.read_text(encoding="utf-8")))
             protocol, rows = data["protocol"], cast("list[Any]", data["results"])
+            names = {task["task"]: str(task["name"]) for task in data.get("tasks", ()) if "name" in task}
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigError(
                 str(path), f"not the report of an evaluation ({error!r})", "Write one with EvalReport.write."
             ) from error
         stated = EvalProtocol.from_dict(protocol, place=f"{path}.protocol")
         results = [read(stated.result, row, place=f"{path}.results[{i}]") for i, row in enumerate(rows)]
-        return EvalReport(protocol=stated, results=tuple(results))
+        return EvalReport(protocol=stated, results=tuple(results), names=names)
 
 
 def _number(key: EpisodeKey | int | None) -> int:

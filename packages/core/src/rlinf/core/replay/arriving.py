@@ -8,9 +8,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlinf.core.arrays import as_numpy
-from rlinf.core.trajectory import Trajectory
-from rlinf.core.tree import tree_leaves
+from rlinf.core.data import Trajectory
+from rlinf.core.data.arrays import as_numpy
+from rlinf.core.data.tree import tree_leaves
 
 OBSERVATION: Final = "observation"
 """How the names of columns with observations begin."""

@@ -16,7 +16,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlinf.core.arrays import as_numpy
+from rlinf.core.config import expect_at_least, expect_range
+from rlinf.core.data import Trajectory
+from rlinf.core.data.arrays import as_numpy
+from rlinf.core.data.tree import Tree, tree_map
 from rlinf.core.errors import CheckpointError, ConfigError, RLinfError, ShapeError
 from rlinf.core.random import keyed_generator
 from rlinf.core.replay.arriving import OBSERVATION, Arriving, Column
@@ -25,8 +28,6 @@ from rlinf.core.replay.sampling import Priorities, Sampling
 from rlinf.core.replay.saved import SavedBuffer, write_saved
 from rlinf.core.replay.storage import Storage
 from rlinf.core.replay.transitions import Transitions
-from rlinf.core.trajectory import Trajectory
-from rlinf.core.tree import Tree, tree_map
 
 Ints = NDArray[np.int64]
 _PRIORITY: Final = "priority"
@@ -66,10 +67,8 @@ class ReplayBuffer:
         folder: Path | None = None,
     ) -> None:
         for name, value in (("capacity", capacity), ("producers", producers), ("n_step", n_step)):
-            if value < 1:
-                raise ConfigError(f"ReplayBuffer({name})", f"expected at least 1, found {value}")
-        if not 0.0 <= gamma <= 1.0:
-            raise ConfigError("ReplayBuffer(gamma)", f"expected a discount in [0, 1], found {gamma}")
+            expect_at_least(f"ReplayBuffer({name})", value, 1)
+        expect_range("ReplayBuffer(gamma)", gamma, 0.0, 1.0)
         self._slots = capacity // producers
         if self._slots < 2:
             problem = f"{capacity} transitions can't be parted over {producers} producers with two slots each"

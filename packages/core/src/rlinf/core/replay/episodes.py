@@ -7,11 +7,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlinf.core.arrays import as_numpy
-from rlinf.core.data import ArraySpec, EnvSpec
+from rlinf.core.data import ArraySpec, EnvSpec, Trajectory
+from rlinf.core.data.arrays import as_numpy
+from rlinf.core.data.offline import OfflineEpisode
 from rlinf.core.errors import ConfigError, ShapeError
-from rlinf.core.offline import OfflineEpisode
-from rlinf.core.trajectory import Trajectory
 
 TEXTS: Final = "task_descriptions"
 

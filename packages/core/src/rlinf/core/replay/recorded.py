@@ -13,15 +13,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlinf.core.arrays import as_numpy
-from rlinf.core.data import EnvSpec
+from rlinf.core.data import EnvSpec, Trajectory
+from rlinf.core.data.arrays import as_numpy
+from rlinf.core.data.offline import OfflineEpisode
 from rlinf.core.errors import ConfigError, ShapeError
-from rlinf.core.offline import OfflineEpisode
 from rlinf.core.replay.buffer import ReplayBuffer
 from rlinf.core.replay.episodes import TEXTS, episode_rows, within_bounds
 from rlinf.core.replay.sizes import available_memory, bytes_of_slot
 from rlinf.core.replay.transitions import Transitions
-from rlinf.core.trajectory import Trajectory
 
 Array = NDArray[Any]
 _GIB: Final = 2**30

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlinf.core.data import ArraySpec, EnvSpec
-from rlinf.core.offline import OfflineEpisode
+from rlinf.core.data.offline import OfflineEpisode
 from rlinf.core.replay.saved import SavedBuffer, Shard
 
 _OBSERVATION: Final = "observation"

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic
 
-from rlinf.core.arrays import A
-from rlinf.core.tree import Tree, tree_concatenate, tree_map
+from rlinf.core.data.arrays import A
+from rlinf.core.data.tree import Tree, tree_concatenate, tree_map
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from rlinf.core.arrays import as_numpy
+from rlinf.core.data import Credit, Trajectory
+from rlinf.core.data.arrays import as_numpy
 from rlinf.core.errors import ContractError
 from rlinf.core.protocols import Advantage
 from rlinf.core.testing.checks import run_checks
 from rlinf.core.testing.samples import AsArray, random_trajectory, same
-from rlinf.core.trajectory import Credit, Trajectory
 
 _PATIENCE_S = 30.0
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from rlinf.core.cluster.futures import gather
 from rlinf.core.errors import ContractError, RLinfError, WorkerError
-from rlinf.core.futures import gather
 from rlinf.core.protocols import Cluster
 from rlinf.core.testing.checks import expect, expect_equal, expect_raised, run_checks
 from rlinf.core.testing.cluster_peers import Clash, Peer

@@ -8,14 +8,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from rlinf.core.arrays import as_numpy
-from rlinf.core.data import LossOutput, Rescored
+from rlinf.core.data import Batch, LossOutput, Rescored
+from rlinf.core.data.arrays import as_numpy
 from rlinf.core.errors import ContractError
 from rlinf.core.metrics import Statistic, means, merge
 from rlinf.core.protocols import Loss
 from rlinf.core.testing.checks import run_checks
 from rlinf.core.testing.samples import AsArray, random_batch, same
-from rlinf.core.trajectory import Batch
 
 
 @dataclass(kw_only=True)

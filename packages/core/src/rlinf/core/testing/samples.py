@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from rlinf.core.arrays import as_numpy
+from rlinf.core.data import Batch, Trajectory
+from rlinf.core.data.arrays import as_numpy
 from rlinf.core.errors import ContractError
-from rlinf.core.trajectory import Batch, Trajectory
 
 AsArray = Callable[[Any], Any]
 """Makes of a NumPy array an array of the examined library, such as `torch.as_tensor`."""

@@ -25,8 +25,8 @@ from typing import Any, Final
 from rlinf.core.agents import ToolFormat
 from rlinf.core.agents.serving import RatedAnswer, SessionConfig, Write
 from rlinf.core.errors import ConfigError
-from rlinf.core.generation import Generator
-from rlinf.core.problems import Tokenizer
+from rlinf.core.language.generation import Generator
+from rlinf.core.language.problems import Tokenizer
 from rlinf.engines.endpoint.answering import Answering
 from rlinf.engines.endpoint.chat_request import APIError, ChatRequest, Feedback, read_feedback, read_request
 from rlinf.engines.endpoint.http_server import HTTPAnswer, HTTPRequest, HTTPServer

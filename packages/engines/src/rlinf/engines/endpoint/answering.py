@@ -11,12 +11,12 @@ from typing import Any
 from rlinf.core.agents import ToolFormat
 from rlinf.core.agents.rendering import turn_ends, turn_stops
 from rlinf.core.agents.stopping import LOOK_S, cut_at
-from rlinf.core.arrays import as_numpy
 from rlinf.core.capabilities import HasContext, HasProgress
 from rlinf.core.data import Completion
+from rlinf.core.data.arrays import as_numpy
 from rlinf.core.errors import ConfigError
-from rlinf.core.generation import Generator, SamplingConfig
-from rlinf.core.problems import Tokenizer
+from rlinf.core.language.generation import Generator, SamplingConfig
+from rlinf.core.language.problems import Tokenizer
 from rlinf.engines.endpoint.chat_request import APIError, ChatRequest
 from rlinf.engines.endpoint.conversation_tree import Prompt
 from rlinf.engines.endpoint.replies import (

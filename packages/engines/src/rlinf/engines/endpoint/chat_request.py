@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from rlinf.core.agents import Tool, ToolCall
-from rlinf.core.generation import HOTTEST
+from rlinf.core.language.generation import HOTTEST
 
 MOST_CHOICES: Final = 128
 """The largest `n`, as that of OpenAI."""
@@ -56,7 +56,7 @@ class ChatMessage:
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
-        """Its calls."""
+        """Its calls, with their arguments read."""
         return tuple(ToolCall(name=name, arguments=json.loads(arguments)) for name, arguments in self.calls)
 
 
@@ -162,10 +162,28 @@ def call_key(call: ToolCall) -> tuple[str, str]:
 def _messages(given: Any) -> tuple[ChatMessage, ...]:
     if not isinstance(given, Sequence) or isinstance(given, str) or not given:
         raise APIError(400, "expected a list of at least one message", param="messages")
-    found = tuple(_message(number, each) for number, each in enumerate(cast("Sequence[Any]", given)))
+    listed = cast("Sequence[Any]", given)
+    found = tuple(_message(number, each) for number, each in enumerate(listed))
+    _check_results([_mapping(each) for each in listed], found)
     if found[-1].role == "assistant":
         raise APIError(400, "the last message is the assistant's own: nothing is to be answered", param="messages")
     return found
+
+
+def _check_results(given: Sequence[Mapping[str, Any]], messages: Sequence[ChatMessage]) -> None:
+    """Refuses the result of a call that the assistant's message before it does not have. Ids may be left out, on either side."""
+    asked: set[Any] | None = None
+    for number, (fields, message) in enumerate(zip(given, messages, strict=True)):
+        if message.role != "tool":
+            asked = {_mapping(call).get("id") for call in fields.get("tool_calls") or ()} if message.calls else None
+            continue
+        if asked is None:
+            problem = "a tool's result without an assistant's message with tool_calls before it"
+            raise APIError(400, problem, param=f"messages[{number}].role")
+        name = fields.get("tool_call_id")
+        if name is not None and None not in asked and name not in asked:
+            problem = f"expected the id of a call of the message before it ({', '.join(sorted(map(str, asked)))}), found '{name}'"
+            raise APIError(400, problem, param=f"messages[{number}].tool_call_id")
 
 
 def _message(number: int, given: Any) -> ChatMessage:

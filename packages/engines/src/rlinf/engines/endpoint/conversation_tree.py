@@ -17,7 +17,7 @@ from typing import Any
 from rlinf.core.agents import Branch, ToolCall, ToolFormat, ToolResult, Turn
 from rlinf.core.agents.rendering import RenderingError, appended_tokens, continued_tokens, with_instructions
 from rlinf.core.data import Completion
-from rlinf.core.problems import Message, Tokenizer
+from rlinf.core.language.problems import Message, Tokenizer
 from rlinf.engines.endpoint.chat_request import ChatMessage, ChatRequest
 
 Key = tuple[str, tuple[ChatMessage, ...]]
@@ -42,7 +42,7 @@ class Prompt:
     parent: Said | None
     """Behind which turn; None begins anew."""
     tokens: tuple[int, ...]
-    """All of it."""
+    """What was read and written before, and what is new."""
     messages: tuple[Message, ...]
     """The same as the chat template reads it."""
     key: Key

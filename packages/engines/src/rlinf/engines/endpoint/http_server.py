@@ -23,7 +23,7 @@ LOOK_S: Final = 0.25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HTTPRequest:
-    """A request."""
+    """What a client sends."""
 
     method: str
     path: str

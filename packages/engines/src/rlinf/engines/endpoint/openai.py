@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from rlinf.core.agents import SessionConfig, ToolFormat
 from rlinf.core.config import expect_range, expect_seconds
 from rlinf.core.errors import ConfigError
-from rlinf.core.generation import Generator
-from rlinf.core.problems import Tokenizer
+from rlinf.core.language.generation import Generator
+from rlinf.core.language.problems import Tokenizer
 
 if TYPE_CHECKING:
     from rlinf.engines.endpoint._openai import Endpoint
@@ -67,14 +67,7 @@ class OpenAIEndpointConfig:
     async def start(
         self, generator: Generator, tokenizer: Tokenizer, form: ToolFormat, *, session: SessionConfig, rank: int = 0
     ) -> Endpoint:
-        """A running endpoint on the running event loop.
-
-        Args:
-            generator: writes; the endpoint does not own it.
-            tokenizer: that of the model.
-            form: how the model writes calls of tools.
-            session: how requests of clients without a session of their own are answered.
-            rank: counts ports up from a configured one.
+        """A running endpoint on the running event loop; see `rlinf.core.agents.serving.EndpointConfig`.
 
         Raises:
             ConfigError: there is no key, or the port is taken.

@@ -9,7 +9,7 @@ from typing import Any
 
 from rlinf.core.agents import Tool, ToolCall, ToolFormat
 from rlinf.core.data import Completion
-from rlinf.core.problems import Tokenizer
+from rlinf.core.language.problems import Tokenizer
 from rlinf.engines.endpoint.chat_request import ChatMessage, call_key
 
 _UNFINISHED = "\ufffd"

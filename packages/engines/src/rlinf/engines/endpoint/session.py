@@ -9,8 +9,8 @@ from typing import Final
 from rlinf.core.agents import Branch, ToolFormat
 from rlinf.core.agents.serving import SessionConfig, Write
 from rlinf.core.errors import ConfigError
-from rlinf.core.generation import SamplingConfig
-from rlinf.core.problems import Tokenizer
+from rlinf.core.language.generation import SamplingConfig
+from rlinf.core.language.problems import Tokenizer
 from rlinf.core.random import keyed_seed
 from rlinf.engines.endpoint.chat_request import ChatRequest
 from rlinf.engines.endpoint.conversation_tree import ConversationTree, Prompt, Said

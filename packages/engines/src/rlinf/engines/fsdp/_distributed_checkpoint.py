@@ -24,10 +24,10 @@ from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, Hu
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
 from rlinf.core.errors import CheckpointError
-from rlinf.engines.manifest import Manifest
-from rlinf.engines.optimizer import Optimizers
+from rlinf.engines.optim.optimizer import Optimizers
 from rlinf.engines.random_state import restore_random_state
 from rlinf.engines.ranks import Ranks
+from rlinf.engines.weights.manifest import Manifest
 
 _dcp: Any = dcp
 DEADLINE = timedelta(minutes=30)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,11 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from rlinf.core.capabilities import PolicyLoss, SeesTrees
-from rlinf.core.data import LossOutput, Rescored, Weights
-from rlinf.core.errors import ConfigError, ShapeError
+from rlinf.core.data import Batch, LossOutput, Rescored, Weights
+from rlinf.core.errors import ConfigError
 from rlinf.core.metrics import Metric, Statistic, merge
 from rlinf.core.protocols import Loss, Policy
-from rlinf.core.trajectory import Batch
 from rlinf.engines.activation_checkpointing import blocks_of, recompute
 from rlinf.engines.fsdp import checkpoint
 from rlinf.engines.fsdp.masters import MasterWeights
@@ -32,13 +30,13 @@ from rlinf.engines.fsdp.rescoring import Scores, on_device
 from rlinf.engines.fsdp.trainer import FSDPTrainerConfig
 from rlinf.engines.fsdp.trainer_state import TrainerState, check_names
 from rlinf.engines.layout import Layout, Replicated
-from rlinf.engines.lazy_tensors import Gathered
-from rlinf.engines.loss_scale import LossScale
 from rlinf.engines.offload import PARTS, Leaving
-from rlinf.engines.optimizer import Optimizers, division, metric_name
-from rlinf.engines.packing import MicroBatch, PacksRows, pack, packed_micro_batches, shared_tokens
-from rlinf.engines.ranks import Ranks
+from rlinf.engines.optim.loss_scale import LossScale
+from rlinf.engines.optim.optimizer import Optimizers, division, metric_name
+from rlinf.engines.packing.rows import MicroBatch, PacksRows, micro_batches_of, pack, shared_tokens
+from rlinf.engines.ranks import Ranks, summed_metrics
 from rlinf.engines.reference import reference_of
+from rlinf.engines.weights.lazy_tensors import Gathered
 
 OutputOf = Callable[[MicroBatch, Batch[Tensor]], LossOutput[Tensor]]
 """The loss of a micro-batch, given that and its batch on the device."""
@@ -168,7 +166,7 @@ class FSDPTrainer(Leaving):
 
     def step_policy(self, micro_batches: Sequence[Batch[Any]], loss: PolicyLoss) -> dict[str, Statistic]:
         """As `step`, of a loss that the policy itself is asked for; see `rlinf.core.capabilities.TakesPolicyLoss`."""
-        return self._step(_whole(micro_batches), lambda _, batch: self._own_loss(batch, loss))
+        return self._step(micro_batches_of(micro_batches, None), lambda _, batch: self._own_loss(batch, loss))
 
     @torch.no_grad()
     def measure_policy(self, micro_batches: Sequence[Batch[Any]], loss: PolicyLoss) -> dict[str, Statistic]:
@@ -231,19 +229,12 @@ class FSDPTrainer(Leaving):
 
     def _parts(self, batches: Sequence[Batch[Any]]) -> list[MicroBatch]:
         """What is computed in one pass each."""
-        limit = self.config.max_tokens_per_mbs
-        if limit is None:
-            return _whole(batches)
-        share = self.config.share_prefixes
-        return [part for batch in batches for part in packed_micro_batches(batch, limit, share_prefixes=share)]
+        return micro_batches_of(batches, self.config.max_tokens_per_mbs, share_prefixes=self.config.share_prefixes)
 
     def _rounds(self, own: int, place: str) -> int:
         """How many passes this rank makes: its own, or where ranks must keep pace, as many as the busiest."""
-        counts = self.ranks.all_gather(own)
-        idle = sum(not count for count in counts)
-        if idle:
-            raise ShapeError(place, f"{idle} ranks have no micro-batch", "Use larger batches or fewer ranks.")
-        return int(max(counts)) if self._layout.lockstep else own
+        counts = self.ranks.micro_batches(own, place)
+        return max(counts) if self._layout.lockstep else own
 
     def _evaluated(self, batch: Batch[Tensor], packing: PacksRows | None) -> Rescored[Tensor]:
         """What the current weights say of a batch on the device, in the shape of its rows."""
@@ -268,16 +259,10 @@ class FSDPTrainer(Leaving):
         return {"loss": Metric(output.total.item(), output.weight.item()), **output.metrics}
 
     def _over_ranks(self, metrics: Mapping[str, Statistic], squares: Sequence[float]) -> tuple[dict[str, Statistic], list[float]]:
-        """Metrics and Σ g² of each optimizer over all ranks, in one message; the names are the same on every rank."""
+        """Metrics and Σ g² of each optimizer over all ranks."""
         if self.ranks.alone:
             return dict(metrics), list(squares)
-        names = sorted(metrics)
-        numbers = [*squares, *(n for name in names for n in metrics[name].parts)]
-        # Float32 tells whole numbers apart only up to 2²⁴.
-        total = self.all_reduce(torch.tensor(numbers, dtype=torch.float64))
-        left = iter(cast("list[float]", total.tolist()))  # pyright: ignore[reportUnknownMemberType]
-        summed = list(islice(left, len(squares)))
-        return {name: type(metrics[name])(*islice(left, len(metrics[name].parts))) for name in names}, summed
+        return summed_metrics(self.all_reduce, metrics, squares)
 
     def weights(self) -> Weights[Tensor]:
         """All weights by sorted name, whole, on the CPU, in memory of their own; every rank calls it.
@@ -372,11 +357,6 @@ class FSDPTrainer(Leaving):
         """Leaves the other ranks, after a checkpoint that is still being written."""
         self._saver.close()
         self.ranks.leave()
-
-
-def _whole(batches: Sequence[Batch[Any]]) -> list[MicroBatch]:
-    """Batches that are computed as they are."""
-    return [MicroBatch(batch, None, range(len(batch))) for batch in batches]
 
 
 def _check_trees(config: FSDPTrainerConfig, policy: object) -> None:

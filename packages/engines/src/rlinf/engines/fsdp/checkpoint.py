@@ -25,10 +25,10 @@ from torch import Tensor, nn
 from rlinf.core.errors import CheckpointError, DeadlineExceeded, RLinfError
 from rlinf.engines.fsdp.config import CheckpointConfig
 from rlinf.engines.layout import Layout
-from rlinf.engines.manifest import Manifest
-from rlinf.engines.optimizer import Optimizers
+from rlinf.engines.optim.optimizer import Optimizers
 from rlinf.engines.random_state import random_state, restore_random_state
 from rlinf.engines.ranks import Ranks
+from rlinf.engines.weights.manifest import Manifest
 
 _open: Any = safe_open
 MODEL = "model.safetensors"
@@ -168,7 +168,7 @@ class Saver:
         jobs: list[Callable[[], None]] = []
 
         def write(name: str, tensors: Mapping[str, Tensor], **more: str) -> None:
-            jobs.append(lambda: save_file(dict(tensors), folder / name, {**label, **more}))
+            jobs.append(lambda: write_tensors(folder / name, tensors, {**label, **more}))
 
         if whole or self._config.export:
             state: dict[str, Tensor] = self._module.state_dict()
@@ -224,6 +224,19 @@ class Saver:
             own = tensor.to(parameter.device) if counter else self._layout.part(tensor, parameter)
             held.setdefault(parameter, {})[key] = own
         self._optimizers.remember(held)
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, str]) -> None:
+    """Writes a file that `read_tensors` reads, if `about` has the version.
+
+    Raises:
+        CheckpointError: the disk is full, or the system refuses to write.
+    """
+    try:
+        save_file(dict(tensors), path, dict(about))
+    except (OSError, SafetensorError) as error:
+        remedy = "Make room: the checkpoints before this one are whole."
+        raise CheckpointError(str(path), f"can't be written ({error})", remedy) from error
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from rlinf.core.config import expect_seconds
+from rlinf.core.config import expect_at_least, expect_seconds
 from rlinf.core.errors import ConfigError
 
 Precision = Literal["fp32", "bf16"]
@@ -21,7 +21,7 @@ class MixedPrecision:
 
     param_dtype: Computed | None = None
     """Of weights, inputs and activations in the forward and backward pass; None for the type of each weight as the policy was
-    built (`actor.model.precision`). With `fp16` the loss is scaled, see `rlinf.engines.loss_scale`."""
+    built (`actor.model.precision`). With `fp16` the loss is scaled, see `rlinf.engines.optim.loss_scale`."""
     reduce_dtype: Computed | None = None
     """In which gradients are added over ranks, and kept; None for float32 where weights are computed with in less."""
     master_weights: bool = True
@@ -37,7 +37,7 @@ class AmpAutocast:
     enabled: bool = False
     """Whether it is on."""
     precision: Computed = "bf16"
-    """Of the operators that allow it. With `fp16` the loss is scaled, see `rlinf.engines.loss_scale`."""
+    """Of the operators that allow it. With `fp16` the loss is scaled, see `rlinf.engines.optim.loss_scale`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +90,7 @@ class FSDPConfig:
         if (self.sharding_strategy == "hybrid_shard") != (self.shard_group_size is not None):
             found = f"expected a size with sharding_strategy 'hybrid_shard' and no other, found {self.shard_group_size}"
             raise ConfigError("shard_group_size", f"{found} with '{self.sharding_strategy}'", "Set it to the ranks of a node.")
-        if self.shard_group_size is not None and self.shard_group_size < 1:
-            raise ConfigError("shard_group_size", f"expected at least 1, found {self.shard_group_size}")
+        expect_at_least("shard_group_size", self.shard_group_size, 1)
         if self.whole and self.cpu_offload:
             raise ConfigError(
                 "strategy", "weights that are not sharded have no cpu_offload", "Use fsdp2: it works on one rank, too."

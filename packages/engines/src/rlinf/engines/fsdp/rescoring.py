@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from rlinf.core.capabilities import PolicyLoss
+from rlinf.core.data import Batch
+from rlinf.core.data.tree import tree_map
 from rlinf.core.metrics import Statistic
 from rlinf.core.protocols import Policy
-from rlinf.core.trajectory import Batch
-from rlinf.core.tree import tree_map
 from rlinf.engines.fsdp.config import FSDPConfig
 
 DTYPES: dict[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}

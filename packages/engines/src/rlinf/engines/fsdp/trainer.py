@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from rlinf.core.config import expect_at_least
 from rlinf.core.data import EnvSpec
+from rlinf.core.declarations import WeightSize
 from rlinf.core.errors import ConfigError
 from rlinf.core.off_policy import Objective
-from rlinf.core.weight_memory import WeightSize
 from rlinf.engines.fsdp.config import CheckpointConfig, FSDPConfig
-from rlinf.engines.optim import OptimConfig
+from rlinf.engines.optim.config import OptimConfig
 
 if TYPE_CHECKING:
     from rlinf.engines.fsdp._trainer import FSDPTrainer
@@ -40,8 +41,7 @@ class FSDPTrainerConfig:
     """How checkpoints are written."""
 
     def __post_init__(self) -> None:
-        if self.max_tokens_per_mbs is not None and self.max_tokens_per_mbs < 1:
-            raise ConfigError("max_tokens_per_mbs", f"expected at least 1, found {self.max_tokens_per_mbs}")
+        expect_at_least("max_tokens_per_mbs", self.max_tokens_per_mbs, 1)
         if self.share_prefixes and self.max_tokens_per_mbs is None:
             remedy = "Set max_tokens_per_mbs: only what is packed is shared."
             raise ConfigError("share_prefixes", "expected max_tokens_per_mbs, found none", remedy)
@@ -57,7 +57,7 @@ class FSDPTrainerConfig:
         return replace(self, reference="device") if self.reference == "none" else self
 
     def check_ranks(self, world_size: int, *, one_process: bool) -> None:
-        """Refuses so many ranks; see `rlinf.core.training_ranks.ChecksRanks`."""
+        """Refuses so many ranks; see `rlinf.core.declarations.ChecksRanks`."""
         if one_process and world_size > 1:
             self.fsdp_config.in_one_process()
             if self.checkpoint.format == "sharded":
@@ -66,7 +66,7 @@ class FSDPTrainerConfig:
         self.fsdp_config.shards(world_size)
 
     def bytes_per_rank(self, weights: Sequence[WeightSize], world_size: int) -> dict[str, int]:
-        """What weights, gradients and optimizer take on a rank's device; see `rlinf.core.weight_memory.SaysMemory`.
+        """What weights, gradients and optimizer take on a rank's device; see `rlinf.core.declarations.SaysMemory`.
 
         With shards, each rank has its share of the weights and of the optimizer's two moments; gradients are whole until the last
         micro-batch, unless `enable_gradient_accumulation` is off. Trained weights of less than float32 are kept in float32.

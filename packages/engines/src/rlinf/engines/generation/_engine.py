@@ -9,7 +9,7 @@ from typing import Protocol
 from torch import Tensor
 
 from rlinf.core.errors import RLinfError
-from rlinf.core.generation import SamplingConfig
+from rlinf.core.language.generation import SamplingConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,10 +10,10 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor
 
-from rlinf.core.arrays import as_numpy
 from rlinf.core.data import Completion
+from rlinf.core.data.arrays import as_numpy
 from rlinf.core.errors import ConfigError
-from rlinf.core.generation import SamplingConfig
+from rlinf.core.language.generation import SamplingConfig
 
 Finish = Literal["stop", "length", "abort"]
 

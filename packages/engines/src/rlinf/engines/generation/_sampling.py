@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlinf.core.generation import SamplingConfig
+from rlinf.core.language.generation import SamplingConfig
 
 
 class Cuts(NamedTuple):

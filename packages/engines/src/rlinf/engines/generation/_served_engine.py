@@ -1,12 +1,13 @@
-"""What the servers of vLLM and SGLang share as engines: how they start, how they end, and what they say last."""
+"""What the servers of vLLM and SGLang share as engines: how they start and end, what they say last, what memory they reserve."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
+import torch
 from torch import Tensor
 
 from rlinf.core.capabilities import LanguageModelPolicy
@@ -15,21 +16,7 @@ from rlinf.engines.generation._engine import Asked, Engine, Piece
 from rlinf.engines.generation._served import Server, context_length
 from rlinf.engines.generation._streamed import StreamedGenerator
 from rlinf.engines.generation._weight_folder import WeightFolder
-
-
-class Settings(Protocol):
-    """What both configurations say."""
-
-    @property
-    def base_url(self) -> str | None: ...
-    @property
-    def max_model_len(self) -> int | None: ...
-    @property
-    def transfer_dir(self) -> str | None: ...
-    @property
-    def timeout_s(self) -> float: ...
-    @property
-    def start_timeout_s(self) -> float: ...
+from rlinf.engines.generation.served import ServedGeneratorConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +40,7 @@ class Model:
 
 
 def generator(
-    config: Settings,
+    config: ServedGeneratorConfig,
     policy: LanguageModelPolicy,
     start: Callable[[Model], Coroutine[Any, Any, Engine]],
     memory: Callable[[], dict[str, int]],
@@ -123,7 +110,7 @@ Made = Callable[[Server, Model], ServedEngine]
 
 
 async def serve(
-    config: Settings, model: Model, made: Made, command: Callable[[int], Sequence[str]], env: Mapping[str, str]
+    config: ServedGeneratorConfig, model: Model, made: Made, command: Callable[[int], Sequence[str]], env: Mapping[str, str]
 ) -> ServedEngine:
     """An engine over a server that is up and has the policy's weights.
 
@@ -151,3 +138,24 @@ async def serve(
         await engine.close()
         raise
     return engine
+
+
+def share_of_gpu(share: float, gpus: int) -> dict[str, int]:
+    """Of an engine that takes a share of each of its GPUs for weights and cache together; {} where this process sees none."""
+    if not torch.cuda.is_available():
+        return {}
+    # Makes a context on the GPU, a few hundred MB; this is asked in traced runs only.
+    return {"cache": int(share * gpus * torch.cuda.mem_get_info(0)[1])}
+
+
+def beside_weights(policy: LanguageModelPolicy, cache: int) -> dict[str, int]:
+    """Of an engine that has a cache of so many bytes beside its weights."""
+    return {"parameters": sum(each.nbytes for each in policy.network.parameters()), "cache": cache}
+
+
+def bytes_of_token(policy: LanguageModelPolicy) -> int:
+    """Of the keys and values of one token, in the type of the weights."""
+    own = policy.network.config.get_text_config()
+    heads = getattr(own, "num_key_value_heads", None) or own.num_attention_heads
+    width = getattr(own, "head_dim", None) or own.hidden_size // own.num_attention_heads
+    return 2 * own.num_hidden_layers * heads * width * policy.network.dtype.itemsize

@@ -13,9 +13,16 @@ from torch import Tensor
 from rlinf.core.capabilities import LanguageModelPolicy
 from rlinf.core.errors import RLinfError
 from rlinf.engines.generation._engine import Asked, Piece
-from rlinf.engines.generation._room import beside_weights, bytes_of_token, share_of_gpu
 from rlinf.engines.generation._served import Server, command_line
-from rlinf.engines.generation._served_engine import Model, ServedEngine, generator, serve
+from rlinf.engines.generation._served_engine import (
+    Model,
+    ServedEngine,
+    beside_weights,
+    bytes_of_token,
+    generator,
+    serve,
+    share_of_gpu,
+)
 from rlinf.engines.generation._streamed import StreamedGenerator
 
 if TYPE_CHECKING:

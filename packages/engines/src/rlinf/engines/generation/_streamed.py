@@ -21,7 +21,7 @@ from torch import Tensor
 
 from rlinf.core.data import Completion, Weights
 from rlinf.core.errors import ConfigError, DeadlineExceeded, RLinfError, WeightSyncError
-from rlinf.core.generation import SamplingConfig
+from rlinf.core.language.generation import SamplingConfig
 from rlinf.engines.generation._engine import Asked, Engine, RequestFailed
 from rlinf.engines.generation._response import Response
 
@@ -32,7 +32,7 @@ Tensors = Callable[[Weights[Any]], Mapping[str, Tensor]]
 
 
 class StreamedGenerator:
-    """A `rlinf.core.generation.Generator`; see the top of this file. Any event loop may call it.
+    """A `rlinf.core.language.generation.Generator`; see the top of this file. Any event loop may call it.
 
     Args:
         start: makes the engine, in the generator's own loop.
@@ -111,7 +111,7 @@ class StreamedGenerator:
         request_id: str | None = None,
         partial: Completion[Any] | None = None,
     ) -> Completion[Tensor]:
-        """A completion of one prompt; see `rlinf.core.generation.Generator`. Its arrays are tensors on the CPU.
+        """A completion of one prompt; see `rlinf.core.language.generation.Generator`. Its arrays are tensors on the CPU.
 
         Raises:
             ConfigError: the prompt is empty, too long, or has tokens that the network doesn't know; the id is in flight.
@@ -121,7 +121,7 @@ class StreamedGenerator:
         return await self._call(self._streams.generate(prompt, sampling, seed, request_id, partial))
 
     def abort(self, request_ids: Collection[str] | None = None) -> None:
-        """Ends requests, all if None; see `rlinf.core.generation.Generator`."""
+        """Ends requests, all if None; see `rlinf.core.language.generation.Generator`."""
         if not self._closed:
             # Twice, so that it comes after the first step of every `generate` that was called before.
             named = None if request_ids is None else list(request_ids)

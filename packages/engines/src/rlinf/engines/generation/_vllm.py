@@ -15,12 +15,11 @@ from torch import Tensor
 
 from rlinf.core.capabilities import LanguageModelPolicy
 from rlinf.core.errors import RLinfError
-from rlinf.core.generation import SamplingConfig
+from rlinf.core.language.generation import SamplingConfig
 from rlinf.core.process import log_tail
 from rlinf.engines.generation._engine import Asked, Piece
-from rlinf.engines.generation._room import beside_weights, share_of_gpu
 from rlinf.engines.generation._served import command_line
-from rlinf.engines.generation._served_engine import Model, ServedEngine, generator, serve
+from rlinf.engines.generation._served_engine import Model, ServedEngine, beside_weights, generator, serve, share_of_gpu
 from rlinf.engines.generation._streamed import StreamedGenerator
 from rlinf.engines.generation._weight_folder import WeightFolder
 

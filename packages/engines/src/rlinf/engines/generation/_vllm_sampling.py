@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 import torch
 from torch import Tensor
 
-from rlinf.core.generation import SamplingConfig
+from rlinf.core.language.generation import SamplingConfig
 from rlinf.engines.generation._sampling import cuts, draw, uniforms
 from rlinf.engines.generation._vllm import EXTRA
 

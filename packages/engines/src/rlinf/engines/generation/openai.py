@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rlinf.core.config import expect_range, expect_seconds
+from rlinf.core.config import expect_at_least, expect_seconds
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import require_modules
 
@@ -47,9 +47,8 @@ class OpenAIGeneratorConfig:
         if not self.base_url.startswith(("http://", "https://")):
             raise ConfigError("base_url", f"expected an address that begins with http:// or https://, found '{self.base_url}'")
         expect_seconds("timeout_s", self.timeout_s)
-        expect_range("max_model_len", self.max_model_len, 2)
-        if self.max_retries < 0:
-            raise ConfigError("max_retries", f"expected 0 or more, found {self.max_retries}")
+        expect_at_least("max_model_len", self.max_model_len, 2)
+        expect_at_least("max_retries", self.max_retries, 0)
         if (self.update_path is None) != (self.update_folder is None):
             raise ConfigError(
                 "update_path", "expected update_path and update_folder together, found one of them", "Set both, or none."

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rlinf.core.config import expect_range
-from rlinf.core.errors import ConfigError, RLinfError
+from rlinf.core.errors import RLinfError
 from rlinf.core.metrics import Statistic
 
 if TYPE_CHECKING:
@@ -46,8 +46,7 @@ class StepZeroGate:
 
     def __post_init__(self) -> None:
         expect_range("tolerance", self.tolerance, 0.0, 1e3, open_low=True)
-        if not 0 <= self.allowed_share < 1:
-            raise ConfigError("allowed_share", f"expected a value in [0, 1), found {self.allowed_share:g}")
+        expect_range("allowed_share", self.allowed_share, 0.0, 1.0, open_high=True)
 
     def measure(self, scores: Scores[Tensor]) -> dict[str, Statistic]:
         """The metrics of `drift`.

@@ -16,15 +16,14 @@ from typing import Any, cast
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file  # pyright: ignore[reportUnknownVariableType]
 from torch import Tensor, nn
 
 from rlinf.core.errors import CheckpointError
-from rlinf.engines.fsdp.checkpoint import MODEL, OPTIMIZER
+from rlinf.engines.fsdp.checkpoint import MODEL, OPTIMIZER, write_tensors
 from rlinf.engines.megatron._conversion import Conversion
 from rlinf.engines.megatron._groups import Groups
 from rlinf.engines.megatron.masters import Masters
-from rlinf.engines.optimizer import Optimizers
+from rlinf.engines.optim.optimizer import Optimizers
 from rlinf.engines.random_state import random_state, restore_random_state
 
 PREFIX = "network."
@@ -69,9 +68,9 @@ class Checkpoint:
             # The head of a tied model is written as a copy, as safetensors refuses tensors that share memory.
             tied = weights["model.embed_tokens.weight"]
             model = {name: weights.get(name.removeprefix(PREFIX), tied.clone()) for name in names}
-            save_file(model, folder / MODEL, {**label, "format": "pt"})
-            save_file(memory, folder / OPTIMIZER, label)
-        save_file(random_state(), folder / _random_file(rank), label)
+            write_tensors(folder / MODEL, model, {**label, "format": "pt"})
+            write_tensors(folder / OPTIMIZER, memory, label)
+        write_tensors(folder / _random_file(rank), random_state(), label)
         self._groups.ranks.barrier()
 
     def _memory(self, *, precise: bool) -> dict[str, Tensor]:

@@ -20,7 +20,7 @@ from rlinf.engines.megatron.mapping import PLACE, Shape
 from rlinf.engines.megatron.mixture import Mixture
 from rlinf.engines.megatron.parallelism import Parallelism
 from rlinf.engines.megatron.scoring import score_divided
-from rlinf.engines.packing import IDS, SEGMENTS
+from rlinf.engines.packing.rows import IDS, SEGMENTS
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,11 +18,10 @@ import torch
 from torch import Tensor, nn
 
 from rlinf.core.capabilities import LanguageModelPolicy
-from rlinf.core.data import Rescored, Weights
-from rlinf.core.errors import ConfigError, ShapeError
+from rlinf.core.data import Batch, Rescored, Weights
+from rlinf.core.errors import ConfigError
 from rlinf.core.metrics import Metric, Statistic, merge
 from rlinf.core.protocols import Loss
-from rlinf.core.trajectory import Batch
 from rlinf.engines import ranks as meeting
 from rlinf.engines.fsdp.rescoring import DTYPES, on_device
 from rlinf.engines.layout import Replicated
@@ -37,9 +35,9 @@ from rlinf.engines.megatron.mapping import PLACE, Shape
 from rlinf.engines.megatron.masters import Masters
 from rlinf.engines.megatron.trainer import MegatronTrainerConfig
 from rlinf.engines.offload import PARTS, Leaving
-from rlinf.engines.optimizer import Optimizers, division
-from rlinf.engines.packing import MicroBatch, Packed, pack, packed_micro_batches
-from rlinf.engines.ranks import Ranks
+from rlinf.engines.optim.optimizer import Optimizers, division
+from rlinf.engines.packing.rows import MicroBatch, Packed, micro_batches_of, pack
+from rlinf.engines.ranks import Ranks, summed_metrics
 from rlinf.engines.reference import reference_of
 
 NETWORK = "network."
@@ -126,7 +124,7 @@ class MegatronTrainer(Leaving):
             RLinfError: the parameters are offloaded.
         """
         self._offloader.expect_here(["parameters"], by="evaluate")
-        parts = self._parts([batch])
+        parts = micro_batches_of([batch], self.config.max_tokens_per_mbs)
         columns, scored = self._prepared(parts)
 
         def finish(number: int, hidden: Tensor) -> tuple[None, tuple[Tensor, Tensor]]:
@@ -172,8 +170,8 @@ class MegatronTrainer(Leaving):
             RLinfError: something is offloaded.
         """
         self._offloader.expect_here(PARTS, by="step")
-        self._expect_some(len(micro_batches))
-        parts = self._parts(micro_batches)
+        self.ranks.micro_batches(len(micro_batches), "step(micro_batches)")
+        parts = micro_batches_of(micro_batches, self.config.max_tokens_per_mbs)
         columns, scored = self._prepared(parts)
 
         def finish(number: int, hidden: Tensor) -> tuple[Tensor, dict[str, Statistic]]:
@@ -187,7 +185,7 @@ class MegatronTrainer(Leaving):
         except BaseException:
             self._masters.drop()
             raise
-        metrics = self._groups.said_by_last(self._over_shares(merge(found)) if found else {})
+        metrics = self._groups.said_by_last(summed_metrics(self.all_reduce, merge(found))[0] if found else {})
         return self._update(metrics)
 
     def _update(self, metrics: Mapping[str, Statistic]) -> dict[str, Statistic]:
@@ -205,13 +203,6 @@ class MegatronTrainer(Leaving):
         self._masters.drop()
         numbers = {"grad_norm": norm, **rates, "skipped": float(not taken)}
         return {**metrics, **{name: Metric(number) for name, number in numbers.items()}}
-
-    def _parts(self, batches: Sequence[Batch[Any]]) -> list[MicroBatch]:
-        """What is computed in one pass each."""
-        limit = self.config.max_tokens_per_mbs
-        if limit is None:
-            return [MicroBatch(batch, None, range(len(batch))) for batch in batches]
-        return [part for batch in batches for part in packed_micro_batches(batch, limit)]
 
     def _prepared(self, parts: Sequence[MicroBatch]) -> tuple[list[Columns], list[Packed | None]]:
         """This rank's columns of each micro-batch, and the way back to its rows."""
@@ -232,18 +223,6 @@ class MegatronTrainer(Leaving):
         logprob, entropy = self._network.score(hidden, columns[number])
         laid = packed[number]
         return (logprob, entropy) if laid is None else (laid.unpack(logprob), laid.unpack(entropy))
-
-    def _expect_some(self, own: int) -> None:
-        idle = sum(not count for count in self.ranks.all_gather(own))
-        if idle:
-            raise ShapeError("step(micro_batches)", f"{idle} ranks have no micro-batch", "Use larger batches or fewer ranks.")
-
-    def _over_shares(self, metrics: Mapping[str, Statistic]) -> dict[str, Statistic]:
-        """Metrics over all shares of the samples, in one message; the names are the same for each."""
-        names = sorted(metrics)
-        numbers = torch.tensor([n for name in names for n in metrics[name].parts], dtype=torch.float64)
-        left = iter(cast("list[float]", self.all_reduce(numbers).tolist()))  # pyright: ignore[reportUnknownMemberType]
-        return {name: type(metrics[name])(*islice(left, len(metrics[name].parts))) for name in names}
 
     def weights(self) -> Weights[Tensor]:
         """All weights by the policy's sorted names, whole, on the CPU, in memory of their own; every rank calls it.

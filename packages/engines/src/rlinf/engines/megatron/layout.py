@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, cast
 import torch
 from torch import Tensor
 
+from rlinf.core.config import expect_at_least
 from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.core.registry import require_modules
 from rlinf.engines.megatron.mapping import Cut, Entry, Shape
@@ -49,8 +50,7 @@ class MegatronLayout:
 
     def __post_init__(self) -> None:
         for name in ("tensor_model_parallel_size", "pipeline_model_parallel_size", "make_vocab_size_divisible_by"):
-            if getattr(self, name) < 1:
-                raise ConfigError(name, f"expected at least 1, found {getattr(self, name)}")
+            expect_at_least(name, getattr(self, name), 1)
 
     def recognizes(self, folder: Path) -> bool:
         """Whether Megatron-LM, or `write`, made it."""

@@ -49,7 +49,6 @@ class Whole:
     """The same on each rank."""
 
     divided: bool = False
-    """It is not."""
 
     def split(self, sources: Sequence[Tensor], ranks: int) -> list[Tensor]:
         return [sources[0]] * ranks
@@ -67,7 +66,6 @@ class Cut:
     size: int
     """How many there are; zeros are added until they can be divided."""
     divided: bool = True
-    """It is."""
 
     def split(self, sources: Sequence[Tensor], ranks: int) -> list[Tensor]:
         (source,) = sources
@@ -86,7 +84,6 @@ class Gated:
     """Each rank's rows of the gate above its rows of up."""
 
     divided: bool = True
-    """It is."""
 
     def split(self, sources: Sequence[Tensor], ranks: int) -> list[Tensor]:
         gates, ups = (source.chunk(ranks) for source in sources)
@@ -108,7 +105,6 @@ class Grouped:
     width: int
     """Of a head."""
     divided: bool = True
-    """It is."""
 
     def split(self, sources: Sequence[Tensor], ranks: int) -> list[Tensor]:
         grouped = torch.cat([source.view(self.groups, -1, *source.shape[1:]) for source in sources], 1)

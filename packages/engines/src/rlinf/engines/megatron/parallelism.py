@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlinf.core.config import expect_seconds
+from rlinf.core.config import expect_at_least, expect_seconds
 from rlinf.core.errors import ConfigError
 
 SIZES = (
@@ -42,8 +42,7 @@ class Parallelism:
 
     def __post_init__(self) -> None:
         for name in (*SIZES, "logit_chunk"):
-            if getattr(self, name) < 1:
-                raise ConfigError(name, f"expected at least 1, found {getattr(self, name)}")
+            expect_at_least(name, getattr(self, name), 1)
         expect_seconds("timeout_s", self.timeout_s)
         if self.sequence_parallel and self.tensor_model_parallel_size == 1:
             raise ConfigError("sequence_parallel", "expected tensor_model_parallel_size above 1, found 1", "Set it to false.")
@@ -54,7 +53,7 @@ class Parallelism:
         return self.tensor_model_parallel_size * self.context_parallel_size * self.pipeline_model_parallel_size
 
     def data_rank(self, rank: int, world_size: int) -> tuple[int, int]:
-        """Which share of the samples a rank trains on, and of how many; see `rlinf.core.training_ranks.ModelParallel`.
+        """Which share of the samples a rank trains on, and of how many; see `rlinf.core.declarations.ModelParallel`.
 
         Raises:
             ConfigError: so many ranks can't hold whole copies of the model.

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from rlinf.core.config import expect_at_least
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import require_modules
 from rlinf.engines.fsdp.config import Precision
 from rlinf.engines.megatron.parallelism import Parallelism
-from rlinf.engines.optim import OptimConfig as OptimConfig
+from rlinf.engines.optim.config import OptimConfig as OptimConfig
 
 if TYPE_CHECKING:
     from rlinf.engines.megatron._trainer import MegatronTrainer
@@ -38,8 +39,7 @@ class MegatronTrainerConfig(Parallelism):
 
     def __post_init__(self) -> None:
         Parallelism.__post_init__(self)
-        if self.max_tokens_per_mbs is not None and self.max_tokens_per_mbs < 1:
-            raise ConfigError("max_tokens_per_mbs", f"expected at least 1, found {self.max_tokens_per_mbs}")
+        expect_at_least("max_tokens_per_mbs", self.max_tokens_per_mbs, 1)
         if self.optim.value_lr is not None or self.optim.critic_warmup_steps > 0:
             raise ConfigError("optim", "this trainer has no critic, found value_lr or critic_warmup_steps", "Use the trainer fsdp.")
 
@@ -48,7 +48,7 @@ class MegatronTrainerConfig(Parallelism):
         return replace(self, reference="device") if self.reference == "none" else self
 
     def check_ranks(self, world_size: int, *, one_process: bool) -> None:
-        """Refuses so many ranks; see `rlinf.core.training_ranks.ChecksRanks`."""
+        """Refuses so many ranks; see `rlinf.core.declarations.ChecksRanks`."""
         if one_process and world_size > 1:
             problem = "Megatron needs a process for each rank, and several ranks of cluster.backend local share one"
             raise ConfigError("actor.training_backend", problem, "Set cluster.backend: ray, place one actor, or choose fsdp.")

@@ -16,7 +16,6 @@ from typing import Any, cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import save_file  # pyright: ignore[reportUnknownVariableType]
 from torch import Tensor, nn
 
 from rlinf.core.data import ArraySpec, Weights
@@ -25,12 +24,12 @@ from rlinf.core.metrics import Metric, Statistic, merge
 from rlinf.core.off_policy import Learner, Objective
 from rlinf.core.random import keyed_seed
 from rlinf.core.replay import Transitions
-from rlinf.engines.fsdp.checkpoint import MODEL, read_tensors
-from rlinf.engines.manifest import Manifest
+from rlinf.engines.fsdp.checkpoint import MODEL, read_tensors, write_tensors
 from rlinf.engines.off_policy._vectors import VectorPart, join
-from rlinf.engines.optim import OptimConfig
-from rlinf.engines.optimizer import division
-from rlinf.engines.ranks import Ranks
+from rlinf.engines.optim.config import OptimConfig
+from rlinf.engines.optim.optimizer import division
+from rlinf.engines.ranks import Ranks, summed_metrics
+from rlinf.engines.weights.manifest import Manifest
 
 STATE = "off_policy.safetensors"
 
@@ -117,11 +116,16 @@ class TorchOffPolicyTrainer:
         return Weights(tensors={name: state[name].detach().cpu().clone() for name in sorted(state)}, version=self._version)
 
     def save(self, folder: Path) -> None:
-        """Writes the policy as `model.safetensors`, and all else as `off_policy.safetensors`; every rank calls it."""
+        """Writes the policy as `model.safetensors`, and all else as `off_policy.safetensors`; every rank calls it.
+
+        Raises:
+            CheckpointError: the disk is full, or the system refuses to write.
+        """
         if self._ranks.rank == 0:
             label = {"version": str(self._version)}
-            save_file(dict(self.weights().tensors), folder / MODEL, {**label, "format": "pt"})
-            save_file({name: tensor.detach().cpu().clone() for name, tensor in self._state().items()}, folder / STATE, label)
+            write_tensors(folder / MODEL, self.weights().tensors, {**label, "format": "pt"})
+            held = {name: tensor.detach().cpu().clone() for name, tensor in self._state().items()}
+            write_tensors(folder / STATE, held, label)
         self._ranks.barrier()
 
     @torch.no_grad()
@@ -217,16 +221,12 @@ class TorchOffPolicyTrainer:
     def _over_ranks(
         self, gradients: list[Tensor], weight: float, metrics: Mapping[str, Statistic]
     ) -> tuple[list[Tensor], float, Mapping[str, Statistic]]:
-        """The sums over ranks of gradients, of the weight and of metrics, which have the same names on all of them."""
+        """The sums over ranks of gradients, of the weight and of metrics."""
         if self._ranks.alone:
             return gradients, weight, metrics
         summed = [self._ranks.all_reduce(gradient) for gradient in gradients]
-        names = sorted(metrics)
-        numbers = [weight, *(number for name in names for number in metrics[name].parts)]
-        added: Any = self._ranks.all_reduce(torch.tensor(numbers, dtype=torch.float64))
-        left = iter(cast("list[float]", added.tolist()))
-        total = next(left)
-        return summed, total, {name: type(metrics[name])(*(next(left) for _ in metrics[name].parts)) for name in names}
+        observed, (total,) = summed_metrics(self._ranks.all_reduce, metrics, [weight])
+        return summed, total, observed
 
     @torch.no_grad()
     def _move_target(self, number: int) -> None:

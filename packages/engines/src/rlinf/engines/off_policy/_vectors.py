@@ -9,8 +9,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from rlinf.engines.optim import OptimConfig
-from rlinf.engines.optimizer import Part, adamw_groups, decays
+from rlinf.engines.optim.config import OptimConfig
+from rlinf.engines.optim.optimizer import Part, adamw_groups, decays
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from rlinf.core.config import expect_at_least
 from rlinf.core.errors import ConfigError, WeightSyncError
 from rlinf.engines.lazy import torch
-from rlinf.engines.manifest import CASTABLE, Entry, Manifest
-from rlinf.engines.tensor_bytes import as_bytes, dtype_of
 from rlinf.engines.weight_sync.exchange import WINDOW
-from rlinf.engines.weight_sync.sync import AgreedWeightSync, Outgoing, expect_bytes
+from rlinf.engines.weight_sync.sync import AgreedWeightSync, Outgoing
+from rlinf.engines.weights.manifest import CASTABLE, Entry, Manifest
+from rlinf.engines.weights.tensor_bytes import as_bytes, dtype_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -56,7 +57,7 @@ class BucketWeightSync(AgreedWeightSync):
 
     def __post_init__(self) -> None:
         AgreedWeightSync.__post_init__(self)
-        expect_bytes("bucket_size", self.bucket_size)
+        expect_at_least("bucket_size", self.bucket_size, 1)
         if self.cast and self.bucket_dtype is not None:
             raise ConfigError("cast", "weights travel as bucket_dtype, and can't be cast to another type too", "Set one of them.")
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from rlinf.core.errors import WeightSyncError
 from rlinf.engines.lazy import torch
-from rlinf.engines.tensor_bytes import as_integers
+from rlinf.engines.weights.tensor_bytes import as_integers
 
 if TYPE_CHECKING:
     from torch import Tensor

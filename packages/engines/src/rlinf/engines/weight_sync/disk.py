@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
+from rlinf.core.config import expect_at_least
 from rlinf.core.errors import ConfigError, WeightSyncError
-from rlinf.engines.manifest import Manifest
-from rlinf.engines.tensor_bytes import dtype_of
-from rlinf.engines.weight_sync.sync import AgreedWeightSync, Outgoing, compare, expect_bytes
+from rlinf.engines.weight_sync.sync import AgreedWeightSync, Outgoing, compare
+from rlinf.engines.weights.manifest import Manifest
+from rlinf.engines.weights.tensor_bytes import dtype_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,11 +46,10 @@ class DiskWeightSync(AgreedWeightSync):
 
     def __post_init__(self) -> None:
         AgreedWeightSync.__post_init__(self)
-        expect_bytes("shard_size", self.shard_size)
+        expect_at_least("shard_size", self.shard_size, 1)
         if not self.folder:
             raise ConfigError("folder", "expected a path that all workers see, found none")
-        if self.keep < 1:
-            raise ConfigError("keep", f"expected at least 1, found {self.keep}")
+        expect_at_least("keep", self.keep, 1)
 
     def _post(self, outgoing: Outgoing) -> None:
         target = Path(self.folder) / f"version_{outgoing.version}_{uuid.uuid4().hex[:8]}"

@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any
 from rlinf.core.data import Weights
 from rlinf.core.errors import RLinfError, WeightSyncError
 from rlinf.core.protocols import Messenger
-from rlinf.engines.checksum import checksums
-from rlinf.engines.manifest import Manifest
 from rlinf.engines.weight_sync.messages import LAST, Announcement, Commit, Consent, End, Part, Ready, Receipt, Refusal, Start
+from rlinf.engines.weights.checksum import checksums
+from rlinf.engines.weights.manifest import Manifest
 
 if TYPE_CHECKING:
     from torch import Tensor

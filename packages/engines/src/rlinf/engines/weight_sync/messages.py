@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlinf.engines.manifest import Manifest
+from rlinf.engines.weights.manifest import Manifest
 
 LAST = -1
 """The number of the receipt for all parts."""

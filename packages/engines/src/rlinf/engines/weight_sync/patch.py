@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakKeyDictionary
 
-from rlinf.engines.checksum import checksum
+from rlinf.core.config import expect_at_least
 from rlinf.engines.lazy import torch
-from rlinf.engines.manifest import Manifest
-from rlinf.engines.tensor_bytes import as_bytes
 from rlinf.engines.weight_sync.bucket import whole
 from rlinf.engines.weight_sync.delta import Delta, apply, apply_in_place, delta
-from rlinf.engines.weight_sync.sync import AgreedWeightSync, Outgoing, expect_bytes
+from rlinf.engines.weight_sync.sync import AgreedWeightSync, Outgoing
+from rlinf.engines.weights.checksum import checksum
+from rlinf.engines.weights.manifest import Manifest
+from rlinf.engines.weights.tensor_bytes import as_bytes
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,7 +53,7 @@ class PatchWeightSync(AgreedWeightSync):
 
     def __post_init__(self) -> None:
         AgreedWeightSync.__post_init__(self)
-        expect_bytes("bucket_size", self.bucket_size)
+        expect_at_least("bucket_size", self.bucket_size, 1)
 
     def _post(self, outgoing: Outgoing) -> dict[str, Change] | None:
         comm, group = outgoing.receivers

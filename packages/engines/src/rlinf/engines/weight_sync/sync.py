@@ -21,13 +21,13 @@ from rlinf.core.config import expect_seconds
 from rlinf.core.data import Weights
 from rlinf.core.errors import ConfigError, WeightSyncError
 from rlinf.core.protocols import Messenger
-from rlinf.engines.checksum import checksum
 from rlinf.engines.lazy import torch
-from rlinf.engines.lazy_tensors import LazyTensors, Walk
-from rlinf.engines.manifest import Manifest
-from rlinf.engines.tensor_bytes import dtype_of
 from rlinf.engines.weight_sync.exchange import Publication, Subscription
 from rlinf.engines.weight_sync.messages import Announcement, Consent
+from rlinf.engines.weights.checksum import checksum
+from rlinf.engines.weights.lazy_tensors import LazyTensors, Walk
+from rlinf.engines.weights.manifest import Manifest
+from rlinf.engines.weights.tensor_bytes import dtype_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -252,9 +252,3 @@ def device_of(weights: Weights[Tensor]) -> torch.device:
     if isinstance(weights.tensors, LazyTensors):
         return weights.tensors.device
     return next((tensor.device for tensor in weights.tensors.values()), torch.device("cpu"))
-
-
-def expect_bytes(key: str, size: int) -> None:
-    """Refuses a size of parts that can't be."""
-    if size < 1:
-        raise ConfigError(key, f"expected at least 1 byte, found {size}")

@@ -60,6 +60,18 @@ def accepted(action_format: ActionFormat, low: Doubles, high: Doubles, place: st
         raise ConfigError(place, problem, "Choose the format of this simulator.") from error
 
 
+def expect_size(action_format: ActionFormat, action: Floats, simulator: int, place: str) -> None:
+    """Refuses a format that makes of an action `[1, A]` other numbers than the simulator takes.
+
+    Raises:
+        ConfigError: the message has `place`.
+    """
+    given = action_format(action).shape[-1]
+    if given != simulator:
+        problem = f"it gives {given} numbers, the environment takes {simulator}"
+        raise ConfigError(place, problem, "Choose the format of this simulator.")
+
+
 @runtime_checkable
 class InvertibleFormat(ActionFormat, Protocol):
     """A format that loses nothing."""

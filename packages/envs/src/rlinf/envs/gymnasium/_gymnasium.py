@@ -16,7 +16,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
-from rlinf.core.errors import ConfigError
+from rlinf.core.errors import ConfigError, MissingExtra
 from rlinf.envs.assembly import assemble_filmed, logger
 from rlinf.envs.gymnasium.gymnasium import find_spec
 from rlinf.envs.rendering.mujoco import can_render, require_rendering, use_rendering
@@ -46,13 +46,16 @@ def make(
     if (render or config.obs_mode == "rgb") and can_render():
         use_rendering("env.render")
     native = render and (config.obs_mode == "rgb" or _can_render(config, spec))
-    return assemble_filmed(
-        lambda: _Task(config, spec, ignore_terminations, native),
-        num_envs,
-        max_episode_steps=limit,
-        frame=_Task.frame if native else None,
-        schematic=env_id if render else None,
-    )
+    try:
+        return assemble_filmed(
+            lambda: _Task(config, spec, ignore_terminations, native),
+            num_envs,
+            max_episode_steps=limit,
+            frame=_Task.frame if native else None,
+            schematic=env_id if render else None,
+        )
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise MissingExtra("env.env_id", f"'{env_id}' lacks something: {error}") from error
 
 
 def _registered(config: Gymnasium) -> EnvSpec:

@@ -18,6 +18,8 @@ from rlinf.envs.gymnasium.registrations import registered_by
 from rlinf.envs.rendering.mujoco import Look, require_rendering
 from rlinf.envs.spaces import Vector, describe
 
+_PYGAME = ("gymnasium.envs.classic_control", "gymnasium.envs.toy_text", "gymnasium.envs.box2d")
+"""Whose `render` needs pygame."""
 _ROBOTICS = ("Fetch", "Hand", "AdroitHand", "AntMaze", "PointMaze", "FrankaKitchen")
 
 
@@ -55,7 +57,12 @@ class Gymnasium:
         """Whether it is known, before anything is imported, that MuJoCo draws this environment."""
         if self.module is not None:
             return self.module == "gymnasium_robotics"
-        return str(find_spec(self.env_id, "env.env_id").entry_point).startswith("gymnasium.envs.mujoco")
+        return self._entry_point.startswith("gymnasium.envs.mujoco")
+
+    @property
+    def _entry_point(self) -> str:
+        """Where Gymnasium's own environment is."""
+        return str(find_spec(self.env_id, "env.env_id").entry_point)
 
     @property
     def episode_steps(self) -> int | None:
@@ -82,6 +89,8 @@ class Gymnasium:
             find_spec(self.env_id, f"{place}.env_id")
             if self.needs_mujoco:
                 require_modules("mujoco", place=place, extra="rlinf-envs[mujoco]")
+            if self.obs_mode == "rgb" and self._entry_point.startswith(_PYGAME):
+                require_modules("pygame", place=f"{place}.obs_mode", extra="gymnasium[classic-control]")
         if self.obs_mode == "rgb" and self.needs_mujoco:
             require_rendering(f"{place}.obs_mode")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rlinf.core.errors import ConfigError
-from rlinf.core.problems import Split
+from rlinf.core.language.problems import Split
 from rlinf.envs.knowledge.facts import Kind, relations_of
 
 Style = Literal["sentences", "brief"]

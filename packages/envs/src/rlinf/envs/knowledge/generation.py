@@ -11,7 +11,7 @@ import numpy as np
 
 from rlinf.core.config.ranges import expect_range
 from rlinf.core.errors import ConfigError
-from rlinf.core.problems import Split
+from rlinf.core.language.problems import Split
 from rlinf.core.random import keyed_generator
 from rlinf.envs.knowledge.base import Entity, KnowledgeBase, Style
 from rlinf.envs.knowledge.facts import KINDS, RELATIONS, Kind, Relation, relations_of

@@ -8,9 +8,9 @@ from typing import Final, Literal
 
 from rlinf.core.config.ranges import expect_range
 from rlinf.core.errors import ConfigError
-from rlinf.core.problems import Problem, Split, WorkedTurn
+from rlinf.core.language.problems import Problem, Split, WorkedTurn
+from rlinf.core.language.tool_calls import ToolCall, ToolResult
 from rlinf.core.random import keyed_generator
-from rlinf.core.tool_calls import ToolCall, ToolResult
 from rlinf.envs.knowledge.base import KnowledgeBase
 from rlinf.envs.knowledge.facts import KINDS, Kind, relations_of
 from rlinf.envs.knowledge.generation import Knowledge, generated

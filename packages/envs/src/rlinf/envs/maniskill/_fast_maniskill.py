@@ -50,6 +50,9 @@ def shorten(simulation: Any) -> None:
             _give(simulation, "_step_action", _step_action)
     if simulation.obs_mode == "state":
         _give(simulation, "_flatten_raw_obs", _flatten)
+    if simulation._batched_rng_backend == "numpy:random_state" and simulation._batched_episode_rng is not None:
+        _give(simulation, "_set_main_rng", _seed_main)
+        _give(simulation, "_set_episode_rng", _seed_episode)
 
 
 class _SingleActor(Actor):
@@ -158,6 +161,26 @@ def _step_action(simulation: Any, action: Any) -> Any:
     return batch
 
 
+def _seed_main(simulation: Any, seed: Any) -> None:
+    """Seeds the generator that is there: a new one first collects entropy, which takes several times as long."""
+    if seed is None:
+        return _ordinary._set_main_rng(simulation, seed)
+    simulation._main_seed = np.atleast_1d(seed).tolist()
+    for generator in (simulation._main_rng, simulation._batched_main_rng.rngs[0]):
+        generator.seed(simulation._main_seed[0])
+    return None
+
+
+def _seed_episode(simulation: Any, seed: Any, env_idx: Any) -> None:
+    """The same for the generator of an episode."""
+    if seed is None:
+        return _ordinary._set_episode_rng(simulation, seed, env_idx)
+    simulation._episode_seed = np.atleast_1d(np.asarray(seed, dtype=np.int64))
+    simulation._episode_rng = simulation._batched_episode_rng.rngs[0]
+    simulation._episode_rng.seed(simulation._episode_seed[0])
+    return None
+
+
 def _flatten(simulation: Any, obs: Any) -> Any:
     """Joins all parts of a state at once."""
     parts = list[torch.Tensor]()
@@ -189,7 +212,7 @@ def _inherits(item: Any, base: type[Any], *names: str) -> bool:
     return all(getattr(own, name) is getattr(base, name) for name in names)
 
 
-def _give(simulation: Any, name: str, shorter: Callable[[Any, Any], Any]) -> None:
+def _give(simulation: Any, name: str, shorter: Callable[..., Any]) -> None:
     if _inherits(simulation, BaseEnv, name):
         setattr(simulation, name, partial(shorter, simulation))
 

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from rlinf.core.data import ArraySpec, EnvSpec
+from rlinf.core.data.offline import Array, OfflineEpisode
 from rlinf.core.errors import ConfigError, did_you_mean
-from rlinf.core.offline import Array, OfflineEpisode
 from rlinf.envs.offline.lerobot import LeRobot, dataset_folders
 from rlinf.envs.recording.frames import INTERVENED, POLICY_ACTION
 
@@ -95,6 +95,10 @@ class LeRobotSource:
 
     def __len__(self) -> int:
         return len(self._lengths)
+
+    def count_steps(self) -> int:
+        """See `rlinf.core.data.offline.CountsSteps`."""
+        return sum(self._lengths)
 
     def episodes(self) -> Iterator[OfflineEpisode]:
         number = 0

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from rlinf.core.data import ArraySpec, EnvSpec
+from rlinf.core.data.offline import OfflineEpisode
 from rlinf.core.errors import ConfigError, ShapeError, did_you_mean
-from rlinf.core.offline import OfflineEpisode
 
 if TYPE_CHECKING:
-    from rlinf.core.offline import Array
+    from rlinf.core.data.offline import Array
     from rlinf.envs.offline.minari import Minari
 
 
@@ -47,7 +47,7 @@ class MinariSource:
         """What the first episode shows; its longest has as many steps as the data say."""
         first = next(self.episodes())
         observation = {key: ArraySpec(shape=leaf.shape[1:], dtype=str(leaf.dtype)) for key, leaf in first.observation.items()}
-        longest = max(int(data["total_steps"]) for data in self._data.storage.get_episode_metadata(self._data.episode_indices))
+        longest = max(self._lengths)
         space = self._data.action_space
         bounds = {"low": getattr(space, "low", None), "high": getattr(space, "high", None)}
         action = ArraySpec(shape=first.action.shape[1:], dtype=str(first.action.dtype), **bounds)
@@ -61,6 +61,10 @@ class MinariSource:
     def __len__(self) -> int:
         return int(self._data.total_episodes)
 
+    def count_steps(self) -> int:
+        """See `rlinf.core.data.offline.CountsSteps`."""
+        return sum(self._lengths)
+
     def episodes(self) -> Iterator[OfflineEpisode]:
         """See `OfflineSource`.
 
@@ -69,6 +73,11 @@ class MinariSource:
         """
         for episode in self._data.iterate_episodes():
             yield self._episode(episode)
+
+    @property
+    def _lengths(self) -> list[int]:
+        """Steps of each episode, by what describes the data."""
+        return [int(data["total_steps"]) for data in self._data.storage.get_episode_metadata(self._data.episode_indices)]
 
     def _episode(self, episode: Any) -> OfflineEpisode:
         place = f"{self.name}[{int(episode.id)}]"

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rlinf.core.data.offline import OfflineEpisode
 from rlinf.core.errors import ShapeError
-from rlinf.core.offline import OfflineEpisode
 
 Array = NDArray[Any]
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from rlinf.core.config import expect_at_least
+from rlinf.core.data.offline import OfflineEpisode, OfflineSource
 from rlinf.core.errors import ConfigError
-from rlinf.core.offline import OfflineEpisode, OfflineSource
 from rlinf.core.registry import require_modules
 from rlinf.envs.actions.formats import ACTION_FORMATS, InvertibleFormat
 from rlinf.envs.recording.episode import Episode
@@ -40,8 +41,7 @@ class LeRobot:
     on their way to the simulator: what was recorded, in units of the simulator, goes it backwards. null: recorded as decided."""
 
     def __post_init__(self) -> None:
-        if self.episodes is not None and self.episodes < 1:
-            raise ConfigError("episodes", f"expected at least 1, found {self.episodes}", "null takes all.")
+        expect_at_least("episodes", self.episodes, 1, "null takes all.")
         if self.action_format is not None:
             self.build_format()
 
@@ -88,11 +88,11 @@ class LeRobot:
         return replace(self, action_format=None)
 
     def grown(self, folder: str) -> LeRobot:
-        """See `rlinf.core.offline.GrowsDataset`; the features have the names that `LeRobotWriter` gives them."""
+        """See `rlinf.core.data.offline.GrowsDataset`; the features have the names that `LeRobotWriter` gives them."""
         return LeRobot(path=folder, action_format=self.action_format)
 
     def append(self, folder: str, episodes: Iterable[OfflineEpisode], *, keep: int) -> int:
-        """See `rlinf.core.offline.GrowsDataset`; images are stored as PNG, so that what is read is what was seen."""
+        """See `rlinf.core.data.offline.GrowsDataset`; images are stored as PNG, so that what is read is what was seen."""
         written = list(episodes)
         info = json.loads((dataset_folders(self.path)[0] / "meta" / "info.json").read_text(encoding="utf-8"))
         # One file for all of them, which is committed with the last one.

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from rlinf.core.data.offline import OfflineSource
 from rlinf.core.errors import ConfigError
-from rlinf.core.offline import OfflineSource
 from rlinf.core.registry import require_modules
 
 

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
+from rlinf.core.config import expect_at_least
 from rlinf.core.data import ArraySpec, EnvSpec
+from rlinf.core.data.offline import OfflineEpisode, OfflineSource
 from rlinf.core.errors import ConfigError, RLinfError
-from rlinf.core.offline import OfflineEpisode, OfflineSource
-from rlinf.envs.recording.plain import read_numpy
+from rlinf.envs.recording.plain import numpy_length, read_numpy
 
 _TEXTS = "task_descriptions"
 
@@ -27,8 +28,7 @@ class NumpyEpisodes:
     """Only the first so many; null takes all."""
 
     def __post_init__(self) -> None:
-        if self.episodes is not None and self.episodes < 1:
-            raise ConfigError("episodes", f"expected at least 1, found {self.episodes}", "null takes all.")
+        expect_at_least("episodes", self.episodes, 1, "null takes all.")
 
     def check(self, place: str) -> None:
         """Refuses a folder without episodes; reads none.
@@ -86,6 +86,14 @@ class NumpySource:
     def __len__(self) -> int:
         return len(self._files)
 
+    def count_steps(self) -> int:
+        """See `rlinf.core.data.offline.CountsSteps`; observations stay on the disk.
+
+        Raises:
+            ConfigError: a file is no such episode.
+        """
+        return sum(map(_length, self._files))
+
     def episodes(self) -> Iterator[OfflineEpisode]:
         """See `OfflineSource`.
 
@@ -98,6 +106,13 @@ class NumpySource:
     @cached_property
     def _first(self) -> OfflineEpisode:
         return next(self.episodes())
+
+
+def _length(file: Path) -> int:
+    try:
+        return numpy_length(file)
+    except RLinfError as error:
+        raise ConfigError("dataset.path", error.problem, error.remedy) from error
 
 
 def _episode(number: int, file: Path) -> OfflineEpisode:

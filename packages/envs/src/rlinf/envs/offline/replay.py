@@ -8,12 +8,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
+from rlinf.core.checkpoints.weight_files import newest_checkpoint
+from rlinf.core.config import expect_at_least
 from rlinf.core.data import EnvSpec
+from rlinf.core.data.offline import OfflineEpisode, OfflineSource
 from rlinf.core.errors import CheckpointError, ConfigError
-from rlinf.core.offline import OfflineEpisode, OfflineSource
 from rlinf.core.replay.saved import STATE, SavedBuffer
 from rlinf.core.replay.saved_episodes import SavedEpisode, saved_episodes, saved_spec
-from rlinf.core.weight_files import newest_checkpoint
 
 _ACTORS: Final = f"replay_*/{STATE}"
 
@@ -31,8 +32,7 @@ class Replay:
     """Leave out the producers whose files are damaged; by default they are refused."""
 
     def __post_init__(self) -> None:
-        if self.episodes is not None and self.episodes < 1:
-            raise ConfigError("episodes", f"expected at least 1, found {self.episodes}", "null takes all.")
+        expect_at_least("episodes", self.episodes, 1, "null takes all.")
 
     def check(self, place: str) -> None:
         """Refuses what is no replay buffer, and one with damaged files.
@@ -92,7 +92,11 @@ class ReplaySource:
         return tuple(self.spec.observation)
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._lengths)
+
+    def count_steps(self) -> int:
+        """See `rlinf.core.data.offline.CountsSteps`."""
+        return sum(self._lengths)
 
     def episodes(self) -> Iterator[OfflineEpisode]:
         """See `OfflineSource`.
@@ -116,12 +120,14 @@ class ReplaySource:
                         number += 1
                 except CheckpointError as error:
                     if not self._config.skip_damaged:
-                        raise ConfigError("dataset.path", f"{error.place}: {error.problem}", "Skip it by skip_damaged.") from error
+                        remedy = "Skip it by skip_damaged, on a command line by --skip-damaged."
+                        raise ConfigError("dataset.path", f"{error.place}: {error.problem}", remedy) from error
                     self._skipped(error)
 
     @cached_property
-    def _count(self) -> int:
-        return sum(1 for _ in self.saved())
+    def _lengths(self) -> list[int]:
+        """Steps of each episode."""
+        return [len(saved.episode) for saved in self.saved()]
 
 
 def buffer_folders(path: str) -> list[Path]:

@@ -6,7 +6,7 @@ import os
 import sys
 from dataclasses import dataclass
 
-from rlinf.core.errors import ConfigError
+from rlinf.core.config import expect_at_least
 from rlinf.core.registry import ENVS
 from rlinf.envs.remote.config import OtherProcesses, Remote
 from rlinf.envs.remote.launch import Launch, target
@@ -39,8 +39,7 @@ class Parallel(OtherProcesses):
             ConfigError: as the environment's own `check`, or a wrong number.
         """
         for name, value in (("processes", self.processes), ("threads", self.threads), ("recycle", self.recycle)):
-            if value is not None and value < 1:
-                raise ConfigError(f"{place}.{name}", f"expected at least 1, found {value}")
+            expect_at_least(f"{place}.{name}", value, 1)
         if self.python is not None:
             Remote(python=self.python, env=self.env, params=self.params).check(place)
         else:

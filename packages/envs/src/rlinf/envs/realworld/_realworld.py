@@ -8,7 +8,8 @@ import select
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, cast
@@ -17,14 +18,14 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from rlinf.core.envs.robots import add_counts
 from rlinf.core.errors import ConfigError, DeadlineExceeded, RLinfError
 from rlinf.core.process import ChildProcess, ConnectionLost
 from rlinf.core.random import keyed_generator
-from rlinf.core.robots import add_counts
 from rlinf.envs.assembly import SequentialVectorEnv
 from rlinf.envs.realworld.client import ControllerClient, RobotState
 from rlinf.envs.realworld.realworld import RealWorld, Simulation
-from rlinf.envs.realworld.robot import RobotFault
+from rlinf.envs.realworld.robot import ControllerLost, RobotFault
 from rlinf.envs.realworld.tasks import TASKS
 from rlinf.envs.spaces import Vector
 from rlinf.envs.wrappers.contract import EnforceContract
@@ -139,14 +140,15 @@ class RobotTask(gymnasium.Env[Any, Any]):
         """Brings the arm to where an episode begins, and draws a goal."""
         self._goal = self._task.draw(keyed_generator(int(seed or 0), "goal"))
         home = self._client.info.home
-        if self._places:
-            scene = self._task.scene(self._goal)
-            self._state = self._patiently(lambda: self._client.place(home, scene, seed=int(seed or 0)))
-        else:
-            self._state = self._patiently(self._client.recover)
-            self._go_home(np.array(home))
-            if self._config.reset == "human":
-                self._await_human()
+        with self._explained():
+            if self._places:
+                scene = self._task.scene(self._goal)
+                self._state = self._patiently(lambda: self._client.place(home, scene, seed=int(seed or 0)))
+            else:
+                self._state = self._patiently(self._client.recover)
+                self._go_home(np.array(home))
+                if self._config.reset == "human":
+                    self._await_human()
         self._left = self._task.distance(self._state.position, self._goal)
         return self._observe(), {}
 
@@ -158,7 +160,8 @@ class RobotTask(gymnasium.Env[Any, Any]):
         if config.max_rotation:
             motion[3:] = given[3:6] * config.max_rotation
         gripper = (_OPEN if given[-1] > 0 else _CLOSED) if config.grips else None
-        self._state = self._client.act("tool_motion", motion, seconds=config.step_seconds, gripper=gripper)
+        with self._explained():
+            self._state = self._client.act("tool_motion", motion, seconds=config.step_seconds, gripper=gripper)
         left = self._task.distance(self._state.position, self._goal)
         observation = self._observe()
         success = self._solved(observation)
@@ -219,12 +222,26 @@ class RobotTask(gymnasium.Env[Any, Any]):
             problem = f"a step of {config.step_seconds:g} s is longer than the controller's watchdog_s, {info.watchdog_s:g} s"
             raise ConfigError("env.step_seconds", problem, "The arm would stop in each step: make it shorter.")
 
+    @contextmanager
+    def _explained(self) -> Generator[None]:
+        """Inside, the loss of a simulated arm's controller is told by how its process ended."""
+        try:
+            yield
+        except ControllerLost as lost:
+            if self._process is None:
+                raise
+            problem = f"its simulated arm {self._process.ending()}"
+            raise ControllerLost("robot", problem, "Resume the run, which starts another one.") from lost
+
     def _patiently(self, begin: Callable[[], RobotState]) -> RobotState:
         """Begins an episode; waits for somebody to plug in an arm that doesn't answer, or until another client is silent."""
         until = time.monotonic() + self._config.patience_s
         while True:
             try:
                 return begin()
+            except ControllerLost:
+                # A connection that was lost does not come back.
+                raise
             except RobotFault as fault:
                 if time.monotonic() > until:
                     problem = f"no episode can begin: {fault.problem}; waited for {self._config.patience_s:g} s"
@@ -280,7 +297,8 @@ class SimulatedController:
         descriptor, name = tempfile.mkstemp(prefix="rlinf-robot-", suffix=".log")
         os.close(descriptor)
         self._log = Path(name)
-        command = [sys.executable, "-P", "-m", "rlinf.envs.realworld.server"]
+        # Not with -m: the package has imported that module before, of which Python would warn.
+        command = [sys.executable, "-P", "-c", "from rlinf.envs.realworld.server import main; main()"]
         variables = {**os.environ, "OMP_NUM_THREADS": "1"}
         self._child = ChildProcess(command, env=variables, log=self._log, connect=True)
         try:
@@ -295,6 +313,11 @@ class SimulatedController:
         """Ends it."""
         self._child.kill()
         self._log.unlink(missing_ok=True)
+
+    def ending(self) -> str:
+        """How it ended: `was killed by SIGKILL`, with what its log says last."""
+        self._child.wait(1.0)
+        return self._child.cause()
 
     def _receive(self) -> dict[str, Any]:
         until, connection = time.monotonic() + _START_S, self._child.connection

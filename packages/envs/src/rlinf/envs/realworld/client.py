@@ -7,7 +7,7 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,7 +16,9 @@ from rlinf.core.errors import ConfigError, DeadlineExceeded
 from rlinf.core.process import Connection, ConnectionLost
 from rlinf.core.process.connection import Message
 from rlinf.envs.realworld.arm import Floats
-from rlinf.envs.realworld.robot import Kind, RobotFault
+from rlinf.envs.realworld.robot import ControllerLost, Kind, RobotFault
+
+_SERVE_AGAIN: Final = "Look at the robot, start `rlinf robot serve` again, and resume the run."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +107,8 @@ class ControllerClient:
         """Commands the arm for some seconds, and returns what it is like then; see `Command`.
 
         Raises:
-            RobotFault: another client commands it, or it is gone.
+            RobotFault: another client commands it.
+            ControllerLost: its controller is gone.
             DeadlineExceeded: its controller doesn't answer.
         """
         listed = np.asarray(values, np.float64).tolist()
@@ -173,7 +176,7 @@ class ControllerClient:
             answer = self._answer(time.monotonic() + seconds + self._deadline_s, str(request["op"]))
         except ConnectionLost as error:
             problem = f"its controller at {self.address} is gone ({error})"
-            raise RobotFault("robot", problem, "Look at the robot, start `rlinf robot serve` again, and resume the run.") from error
+            raise ControllerLost("robot", problem, _SERVE_AGAIN) from error
         if "error" in answer[0]:
             raise RobotFault(f"robot at {self.address}", str(answer[0]["error"]))
         return answer

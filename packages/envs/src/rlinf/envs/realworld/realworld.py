@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Literal
 
 from rlinf.core.config import expect_range
 from rlinf.core.data import EnvSpec
+from rlinf.core.envs.robots import HasController
 from rlinf.core.errors import ConfigError
-from rlinf.core.robots import HasController
 from rlinf.envs.realworld.client import parse_address
 from rlinf.envs.realworld.controller import ControllerConfig
 from rlinf.envs.realworld.link import LinkFaults
@@ -151,6 +151,7 @@ class RealWorld:
         if self.controllers:
             return
         simulation, key = self.simulated, f"{place}.simulation"
+        ROBOTS.get(simulation.robot, place=f"{key}.robot")
         ROBOTS.build(simulation.robot, dict(simulation.params), place=f"{key}.params").check(key)
         if self.step_seconds > simulation.controller.watchdog_s:
             problem = f"a step of {self.step_seconds:g} s is longer than the watchdog's {simulation.controller.watchdog_s:g} s"

@@ -21,6 +21,10 @@ class RobotFault(RLinfError):
     """A robot that does not answer, or that refuses to move until somebody has looked at it."""
 
 
+class ControllerLost(RobotFault):
+    """The process that drives a robot is gone, or the way to it is cut: this connection comes to nothing any more."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
     """What the arm is to do next; a later command takes its place."""

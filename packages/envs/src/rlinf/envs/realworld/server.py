@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import select
 import socket
-import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -220,7 +219,3 @@ def main() -> None:
         parent.wait()
     except ConnectionLost:
         server.close()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rlinf.core.offline import OfflineEpisode
+from rlinf.core.data.offline import OfflineEpisode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

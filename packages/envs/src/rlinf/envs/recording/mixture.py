@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from rlinf.core.capabilities import HasExpert
 from rlinf.core.config import expect_range
+from rlinf.core.data.offline import OfflineEpisode
 from rlinf.core.errors import ConfigError
-from rlinf.core.offline import OfflineEpisode
 from rlinf.core.random import keyed_generator
 from rlinf.envs.recording.episode import Episode
 from rlinf.envs.recording.wrapper import RecordEpisodes

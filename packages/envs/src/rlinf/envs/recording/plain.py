@@ -99,7 +99,24 @@ def read_numpy(path: str | Path) -> Episode:
         observations = {key.removeprefix(_OBSERVATION): arrays.pop(key) for key in list(arrays) if key.startswith(_OBSERVATION)}
         return Episode(observations=observations, task=about["task"], seed=about["seed"], **arrays)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RLinfError("recording", f"{path} is not an episode: {error}", "Read files that NumpyWriter wrote.") from error
+        raise _not_an_episode(path, error) from error
+
+
+def numpy_length(path: str | Path) -> int:
+    """Steps of an episode that `NumpyWriter` wrote, of which only the rewards are read.
+
+    Raises:
+        RLinfError: it is not such a file.
+    """
+    try:
+        with np.load(path) as stored:
+            return len(stored["rewards"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _not_an_episode(path, error) from error
+
+
+def _not_an_episode(path: str | Path, error: Exception) -> RLinfError:
+    return RLinfError("recording", f"{path} is not an episode: {error}", "Read files that NumpyWriter wrote.")
 
 
 def _write_npz(path: Path, episode: Episode) -> None:

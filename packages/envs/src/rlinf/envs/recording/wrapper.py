@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
-from rlinf.core.arrays import as_numpy
+from rlinf.core.data.arrays import as_numpy
 from rlinf.envs.recording.episode import Episode, Writer
 from rlinf.envs.wrappers.base import Wrapper
 from rlinf.envs.wrappers.episodes import Infos, Step, reset_rows, unmasked

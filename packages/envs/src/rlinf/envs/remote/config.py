@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -62,9 +63,13 @@ class Remote(OtherProcesses):
         """
         if shutil.which(os.path.expanduser(self.python)) is None:
             raise ConfigError(f"{place}.python", f"no interpreter at '{self.python}'", "Give the path of its `python`.")
-        # Parameters of what only the other interpreter can import are checked there.
-        if ":" not in self.env and self.env.casefold() in ENVS.names():
+        # What only another interpreter can import is checked there.
+        if ":" in self.env:
+            return
+        if self.env.casefold() in ENVS.names():
             ENVS.build(self.env, self.params, place=f"{place}.params")
+        elif os.path.expanduser(self.python) == sys.executable:
+            ENVS.get(self.env, place=f"{place}.env")
 
     def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Vector:
         """`num_envs` environments in one process.

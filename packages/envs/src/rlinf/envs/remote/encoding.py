@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from rlinf.core.arrays import as_numpy
+from rlinf.core.data.arrays import as_numpy
 from rlinf.core.errors import RLinfError
 
 PROTOCOL = 2

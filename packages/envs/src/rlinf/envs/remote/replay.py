@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from rlinf.core.tree import tree_leaves
+from rlinf.core.data.tree import tree_leaves
 from rlinf.envs.remote.encoding import unpack
 
 Flags = NDArray[np.bool_]

@@ -17,7 +17,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import SyncVectorEnv
 
-from rlinf.core.arrays import as_numpy
+from rlinf.core.data.arrays import as_numpy
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.process import Connection, ConnectionLost, SharedMemory
 from rlinf.core.registry import ENVS

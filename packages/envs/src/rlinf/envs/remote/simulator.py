@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import time
 from collections.abc import Sequence
@@ -141,7 +142,13 @@ class SimulatorProcess:
             self.process.kill()
             cause = self.process.cause(doing)
         self.close()
-        raise SimulatorFailure(f"{self.name} {cause}")
+        raise SimulatorFailure(f"{self.name} {cause}{self._remedy(cause)}")
+
+    def _remedy(self, cause: str) -> str:
+        """How to get a package that the interpreter lacks and without which it can't be spoken to."""
+        lacking = re.search(r"No module named '(numpy|gymnasium)'", cause)
+        python = self._launch.python
+        return f"\n{python} lacks {lacking[1]}: {python} -m pip install numpy 'gymnasium>=1.1'" if lacking else ""
 
     def request_close(self) -> None:
         """Asks the process to close its environments, without waiting for it."""

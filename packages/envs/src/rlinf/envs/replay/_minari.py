@@ -11,8 +11,8 @@ import numpy as np
 from gymnasium import spaces
 
 from rlinf.core.data import ArraySpec, EnvSpec
+from rlinf.core.data.offline import OfflineEpisode
 from rlinf.core.errors import ConfigError
-from rlinf.core.offline import OfflineEpisode
 from rlinf.envs.replay.sources import TEXTS
 
 _ALONE: Final = ["states"]
@@ -33,7 +33,7 @@ def write_minari(folder: Path, episodes: Iterable[OfflineEpisode], spec: EnvSpec
     alone = list(keys) == _ALONE
     folder.mkdir()
     storage = storage_of.new(
-        folder / "data",
+        (folder / "data").absolute(),  # Minari joins a relative path to itself
         observation_space=box["states"] if alone else spaces.Dict(box),
         action_space=_space(spec.action),
         env_spec=None,

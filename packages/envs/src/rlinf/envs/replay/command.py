@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from rlinf.core.data.offline import OfflineEpisode
 from rlinf.core.errors import RLinfError
-from rlinf.core.offline import OfflineEpisode
 from rlinf.core.replay.saved_episodes import SavedEpisode
 from rlinf.envs.offline.replay import ReplaySource
 from rlinf.envs.replay.sources import Skipped, Source, common_spec, kept, open_source

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlinf.core.data import EnvSpec
+from rlinf.core.data.offline import OfflineEpisode, OfflineSource
 from rlinf.core.errors import ConfigError, RLinfError
-from rlinf.core.offline import OfflineEpisode, OfflineSource
 from rlinf.core.replay.saved_episodes import SavedEpisode
 from rlinf.envs.offline.lerobot import LeRobot
 from rlinf.envs.offline.minari import Minari

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from rlinf.core.data import EnvSpec
+from rlinf.core.data.offline import OfflineEpisode
 from rlinf.core.errors import ConfigError
-from rlinf.core.offline import OfflineEpisode
 from rlinf.core.registry import require_modules
 from rlinf.core.replay import ReplayBuffer, available_memory, bytes_of_slot
 from rlinf.core.replay.episodes import episode_rows

@@ -15,7 +15,7 @@ from typing import Final, Literal, Self
 
 from rlinf.core.config.ranges import expect_range
 from rlinf.core.errors import ConfigError, RLinfError
-from rlinf.core.process import connection
+from rlinf.core.process import connection, own_cores
 from rlinf.core.sandbox import Execution, ExecutionResult
 from rlinf.envs.sandbox.levels import LEVELS, SandboxLevel
 from rlinf.envs.sandbox.worker import Launch, Refused, SandboxWorker, own_user
@@ -154,7 +154,7 @@ class RunningSandbox:
         self._workers = [first]
         self._idle: queue.SimpleQueue[SandboxWorker | int] = queue.SimpleQueue()
         self._idle.put(first)
-        count = config.workers or min(os.cpu_count() or 1, 8)
+        count = config.workers or min(own_cores(), 8)
         for number in range(1, count):
             self._idle.put(number)
         self._threads = ThreadPoolExecutor(count, thread_name_prefix="sandbox")

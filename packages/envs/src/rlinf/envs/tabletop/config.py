@@ -73,8 +73,9 @@ class Tabletop:
 
     @property
     def task_names(self) -> tuple[tuple[str, ...], ...]:
-        """The goal of each task that a reset can be asked for."""
-        return tuple((goal,) for goal in _SCENES[self.task].goals)
+        """The goal of each task that a reset can be asked for, and its text."""
+        scene = _SCENES[self.task]
+        return tuple((goal, scene.instruction(number)) for number, goal in enumerate(scene.goals))
 
     def check(self, place: str) -> None:
         """Refuses an image size outside 8 … 512 and goals that the task doesn't have.

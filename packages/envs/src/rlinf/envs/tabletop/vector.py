@@ -165,8 +165,10 @@ def _goal(scene: Scene, name: str | int | None) -> int:
     """The number of a goal; −1 for None."""
     if name is None:
         return -1
-    if isinstance(name, str) and name in scene.goals:
-        return scene.goals.index(name)
+    texts = [scene.instruction(number) for number in range(len(scene.goals))]
+    for names in (scene.goals, texts):
+        if isinstance(name, str) and name in names:
+            return names.index(name)
     if not isinstance(name, str) and 0 <= name < len(scene.goals):
         return int(name)
     known = did_you_mean(str(name), scene.goals, label="Its goals")

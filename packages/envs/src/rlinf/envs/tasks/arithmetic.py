@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from rlinf.core.config import expect_at_least, expect_range
 from rlinf.core.errors import ConfigError
-from rlinf.core.problems import Problem
+from rlinf.core.language.problems import Problem
 from rlinf.core.random import keyed_generator
 from rlinf.envs.tasks.generated import GeneratedTask, SplitSizes
 from rlinf.envs.tasks.splits import is_worked
@@ -109,13 +110,10 @@ class Arithmetic(GeneratedTask[Expression]):
     def __post_init__(self) -> None:
         SplitSizes.__post_init__(self)
         for name, value, least in (("terms", self.terms, 2), ("digits", self.digits, 1), ("operations", len(self.operations), 1)):
-            if value < least:
-                raise ConfigError(name, f"expected at least {least}, found {value}")
-        if self.largest is not None and self.largest < 1:
-            raise ConfigError("largest", f"expected at least 1, found {self.largest}")
-        for name, share in (("worked_share", self.worked_share), ("guessed_share", self.guessed_share)):
-            if not 0 <= share <= 1:
-                raise ConfigError(name, f"expected a share from 0 to 1, found {share:g}")
+            expect_at_least(name, value, least)
+        expect_at_least("largest", self.largest, 1)
+        expect_range("worked_share", self.worked_share, 0.0, 1.0)
+        expect_range("guessed_share", self.guessed_share, 0.0, 1.0)
 
     def _key(self, item: Expression) -> str:
         return item.key()

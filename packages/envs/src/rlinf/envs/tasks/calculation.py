@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from rlinf.core.config import expect_at_least, expect_range
 from rlinf.core.errors import ConfigError
-from rlinf.core.problems import Problem, WorkedTurn
+from rlinf.core.language.problems import Problem, WorkedTurn
+from rlinf.core.language.tool_calls import ToolCall, ToolResult
 from rlinf.core.random import keyed_generator
-from rlinf.core.tool_calls import ToolCall, ToolResult
 from rlinf.envs.tasks.generated import GeneratedTask, SplitSizes
 from rlinf.envs.tasks.splits import is_worked
 
@@ -72,12 +73,9 @@ class Calculation(GeneratedTask[Chain]):
     def __post_init__(self) -> None:
         SplitSizes.__post_init__(self)
         for name, value in (("steps", self.steps), ("digits", self.digits), ("operations", len(self.operations))):
-            if value < 1:
-                raise ConfigError(name, f"expected at least 1, found {value}")
-        if self.largest < 1:
-            raise ConfigError("largest", f"expected at least 1, found {self.largest}")
-        if not 0 <= self.worked_share <= 1:
-            raise ConfigError("worked_share", f"expected a share from 0 to 1, found {self.worked_share:g}")
+            expect_at_least(name, value, 1)
+        expect_at_least("largest", self.largest, 1)
+        expect_range("worked_share", self.worked_share, 0.0, 1.0)
 
     def _problem(self, number: int, item: Chain) -> Problem:
         answer = str(item.results()[-1])

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from rlinf.core.agents import AgentTask, ToolError
+from rlinf.core.config import expect_range
 from rlinf.core.errors import ConfigError
-from rlinf.core.problems import Problem
+from rlinf.core.language.problems import Problem
 from rlinf.core.random import keyed_generator, keyed_seed
 from rlinf.envs.tasks.generated import GeneratedTask, SplitSizes
 from rlinf.envs.tools.calculator import calculate
@@ -67,8 +68,7 @@ class Completions(GeneratedTask[Line]):
 
     def __post_init__(self) -> None:
         SplitSizes.__post_init__(self)
-        if not 0 <= self.right_share <= 1:
-            raise ConfigError("right_share", f"expected a share from 0 to 1, found {self.right_share:g}")
+        expect_range("right_share", self.right_share, 0.0, 1.0)
 
     def _problem(self, number: int, item: Line) -> Problem:
         drawn = keyed_seed(self.seed, f"worked {item}") % _PARTS

@@ -9,8 +9,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from rlinf.core.config import expect_at_least
 from rlinf.core.errors import ConfigError
-from rlinf.core.problems import Problem
+from rlinf.core.language.problems import Problem
 from rlinf.core.random import keyed_generator
 from rlinf.envs.tasks.generated import GeneratedTask, SplitSizes
 
@@ -58,8 +59,7 @@ class Countdown(GeneratedTask[Puzzle]):
         if not 2 <= self.numbers <= 6:
             raise ConfigError("numbers", f"expected from 2 to 6, found {self.numbers}", "The search tries every way.")
         for name, value in (("largest", self.largest), ("largest_target", self.largest_target)):
-            if value < 1:
-                raise ConfigError(name, f"expected at least 1, found {value}")
+            expect_at_least(name, value, 1)
         if not self.operations:
             raise ConfigError("operations", "expected at least one, found none")
 

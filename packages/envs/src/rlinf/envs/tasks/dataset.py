@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, cast
 
+from rlinf.core.config import expect_at_least, expect_range
 from rlinf.core.errors import ConfigError
-from rlinf.core.problems import Message, Problem, Split
+from rlinf.core.language.problems import Message, Problem, Split
 from rlinf.envs.tasks.rows import Row, check_rows_file, field_of, read_rows, text_field
 from rlinf.envs.tasks.splits import split_of
 
@@ -52,12 +53,10 @@ class Dataset:
     """Decides what is held out where there is no `validation_path`."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.validation_share < 1:
-            raise ConfigError("validation_share", f"expected a share between 0 and 1, found {self.validation_share:g}")
+        expect_range("validation_share", self.validation_share, 0.0, 1.0, open_low=True, open_high=True)
         if self.system is not None and not self.chat:
             raise ConfigError("system", "a system message needs a chat template", "Set chat, or put the text into the prompts.")
-        if self.limit is not None and self.limit < 1:
-            raise ConfigError("limit", f"expected at least 1, found {self.limit}")
+        expect_at_least("limit", self.limit, 1)
 
     def check(self, place: str) -> None:
         """Refuses files that are not there, or that nothing here reads, and what `problems` would refuse.

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeVar
 
-from rlinf.core.problems import Problem, Split
+from rlinf.core.language.problems import Problem, Split
 from rlinf.envs.tasks.splits import check_sizes, distinct
 
 T = TypeVar("T", bound=Hashable)

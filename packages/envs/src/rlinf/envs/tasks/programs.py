@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from rlinf.core.errors import ConfigError
-from rlinf.core.problems import Problem, WorkedTurn
+from rlinf.core.config import expect_at_least, expect_range
+from rlinf.core.language.problems import Problem, WorkedTurn
+from rlinf.core.language.tool_calls import ToolCall, ToolResult
 from rlinf.core.random import keyed_generator
-from rlinf.core.tool_calls import ToolCall, ToolResult
 from rlinf.envs.tasks.generated import GeneratedTask, SplitSizes
 from rlinf.envs.tasks.splits import is_worked
 
@@ -72,10 +72,8 @@ class Programs(GeneratedTask[Specification]):
     def __post_init__(self) -> None:
         SplitSizes.__post_init__(self)
         for name, value in (("digits", self.digits), ("cases", self.cases)):
-            if value < 1:
-                raise ConfigError(name, f"expected at least 1, found {value}")
-        if not 0 <= self.worked_share <= 1:
-            raise ConfigError("worked_share", f"expected a share from 0 to 1, found {self.worked_share:g}")
+            expect_at_least(name, value, 1)
+        expect_range("worked_share", self.worked_share, 0.0, 1.0)
 
     def _key(self, item: Specification) -> str:
         """What the example is of: nobody is asked it in both splits."""

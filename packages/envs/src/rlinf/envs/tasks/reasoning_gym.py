@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rlinf.core.errors import ConfigError
-from rlinf.core.problems import Problem, Split
+from rlinf.core.language.problems import Problem, Split
 from rlinf.core.registry import require_modules
 from rlinf.core.rewards import RewardSample
 from rlinf.envs.tasks.generated import SplitSizes

@@ -8,8 +8,9 @@ from typing import ClassVar, Final, Literal
 
 import numpy as np
 
+from rlinf.core.config import expect_at_least
 from rlinf.core.errors import ConfigError
-from rlinf.core.problems import Problem
+from rlinf.core.language.problems import Problem
 from rlinf.core.random import keyed_generator
 from rlinf.envs.tasks.drawing import COLORS, KINDS, Color, Kind, Shape, draw
 from rlinf.envs.tasks.generated import GeneratedTask, SplitSizes
@@ -71,8 +72,7 @@ class Shapes(GeneratedTask[Scene]):
     def __post_init__(self) -> None:
         SplitSizes.__post_init__(self)
         for name, value in (("grid", self.grid), ("fewest", self.fewest), ("questions", len(self.questions))):
-            if value < 1:
-                raise ConfigError(name, f"expected at least 1, found {value}")
+            expect_at_least(name, value, 1)
         if self.choices and "count" in self.questions and self.most >= len(LETTERS):
             found = f"expected fewer than {len(LETTERS)} shapes with choices, found {self.most}"
             raise ConfigError("most", found, "Leave the question count out.")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from typing import Final, TypeVar
 
+from rlinf.core.config import expect_range
 from rlinf.core.errors import ConfigError
-from rlinf.core.problems import Split
+from rlinf.core.language.problems import Split
 from rlinf.core.random import keyed_seed
 
 T = TypeVar("T", bound=Hashable)
@@ -89,5 +90,4 @@ def check_sizes(train: int, validation: int, validation_share: float) -> None:
     for name, size in (("train", train), ("validation", validation)):
         if size < 1:
             raise ConfigError(name, f"expected at least 1 problem, found {size}")
-    if not 0 < validation_share < 1:
-        raise ConfigError("validation_share", f"expected a share between 0 and 1, found {validation_share:g}")
+    expect_range("validation_share", validation_share, 0.0, 1.0, open_low=True, open_high=True)

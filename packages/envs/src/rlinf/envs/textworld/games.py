@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from rlinf.core.config.ranges import expect_range
-from rlinf.core.problems import Problem, Split, WorkedTurn
+from rlinf.core.language.problems import Problem, Split, WorkedTurn
+from rlinf.core.language.tool_calls import ToolCall, ToolResult
 from rlinf.core.random import keyed_generator
 from rlinf.core.registry import require_modules
-from rlinf.core.tool_calls import ToolCall, ToolResult
 from rlinf.envs.tasks.splits import check_sizes, distinct, is_worked
 
 EXTRA: Final = "rlinf-envs[textworld]"

@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 from rlinf.core.agents import AgentTask
 from rlinf.core.config.ranges import expect_range
 from rlinf.core.errors import ConfigError
-from rlinf.core.problems import Message, Problem, Split
+from rlinf.core.language.problems import Message, Problem, Split
 from rlinf.core.registry import require_modules
 from rlinf.envs.verifiers.service import Launch, listed, service
 

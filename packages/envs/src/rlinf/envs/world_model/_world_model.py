@@ -12,7 +12,7 @@ import torch
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
-from rlinf.core.arrays import as_numpy
+from rlinf.core.data.arrays import as_numpy
 from rlinf.core.errors import ConfigError, NonFiniteError, ShapeError
 from rlinf.core.random import keyed_generator, keyed_seed
 from rlinf.core.registry import Registry, require_modules

@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
-from rlinf.core.arrays import as_numpy
+from rlinf.core.data.arrays import as_numpy
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import require_importable, require_modules
 from rlinf.envs.simulator_config import SimulatorConfig

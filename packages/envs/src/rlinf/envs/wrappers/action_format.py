@@ -9,9 +9,9 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from rlinf.core.arrays import as_numpy
+from rlinf.core.data.arrays import as_numpy
 from rlinf.core.errors import ConfigError
-from rlinf.envs.actions.formats import ActionFormat, accepted
+from rlinf.envs.actions.formats import ActionFormat, accepted, expect_size
 from rlinf.envs.spaces import is_a, single_spaces
 from rlinf.envs.wrappers.base import Wrapper
 from rlinf.envs.wrappers.episodes import MaskedActions, Step, unmasked
@@ -46,10 +46,7 @@ class FormatActions(Wrapper):
         self.action_space = batch_space(self.single_action_space, env.num_envs)
         self._format, self._type = action_format, space.dtype
         self._low, self._high = space.low, space.high
-        given = self._converted(np.clip(np.zeros((1, len(low)), np.float32), *self._own)).shape[-1]
-        if given != len(space.low):
-            problem = f"it gives {given} numbers, the environment takes {len(space.low)}"
-            raise ConfigError("action_format.format", problem, "Choose the format of this simulator.")
+        expect_size(action_format, np.clip(np.zeros((1, len(low)), np.float32), *self._own), len(space.low), "action_format.format")
 
     def step(self, actions: Any) -> Step:
         """One step of every environment, with the simulator's own actions."""

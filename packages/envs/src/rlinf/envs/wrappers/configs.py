@@ -17,11 +17,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, cast
 
+import numpy as np
 from gymnasium.vector import VectorEnv
 
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import ENV_WRAPPERS
 from rlinf.envs.actions import ACTION_FORMATS, ActionFormat, Chain
+from rlinf.envs.actions.formats import accepted, expect_size
 from rlinf.envs.spaces import Vector
 from rlinf.envs.wrappers.action_format import FormatActions
 from rlinf.envs.wrappers.contract import EnforceContract
@@ -42,6 +44,14 @@ class ActionFormatting:
 
     def __post_init__(self) -> None:
         self._built()
+
+    def taken_size(self, simulator: int, place: str) -> int:
+        """How many numbers the model's actions have; see `rlinf.core.declarations.ConvertsActions`."""
+        # Sizes follow from no bound, of which nothing is known yet.
+        low, high = accepted(self._built(), -np.ones(simulator), np.ones(simulator), f"{place}.format")
+        rest = np.clip(np.zeros((1, len(low)), np.float32), low, high).astype(np.float32)
+        expect_size(self._built(), rest, simulator, f"{place}.format")
+        return len(low)
 
     def wrap(self, env: Vector, name: str) -> Vector:
         """The environment with the model's action space."""
@@ -97,6 +107,10 @@ class RewardShaping:
     """Charge 1 for each step."""
     source: Literal["reward", "success"] = "reward"
     """What is scaled: the simulator's reward, or 1 for each step to a solved state."""
+
+    def __post_init__(self) -> None:
+        if not self.reward_coef and not self.use_step_penalty:
+            raise ConfigError("reward_coef", "0 makes every reward 0, which teaches nothing", "Give another factor.")
 
     def wrap(self, env: Vector, name: str) -> Vector:
         """The environment, with other rewards."""

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
-from rlinf.core.arrays import as_numpy, is_tensor
+from rlinf.core.data.arrays import as_numpy, is_tensor
 from rlinf.core.errors import ConfigError, NonFiniteError, RLinfError, ShapeError, UnknownName, did_you_mean
 from rlinf.core.random import keyed_seed
 from rlinf.envs.spaces import bounds, is_a

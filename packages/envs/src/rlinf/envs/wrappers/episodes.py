@@ -9,8 +9,8 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
-from rlinf.core.arrays import as_numpy, is_tensor
-from rlinf.core.chunks import MaskedActions as MaskedActions
+from rlinf.core.data.arrays import as_numpy, is_tensor
+from rlinf.core.envs.chunks import MaskedActions as MaskedActions
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.envs.wrappers.base import Wrapper
 

@@ -11,8 +11,8 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
+from rlinf.core.envs.reset_states import ResetStates
 from rlinf.core.errors import ConfigError
-from rlinf.core.reset_states import ResetStates
 from rlinf.envs.wrappers.base import Wrapper
 from rlinf.envs.wrappers.episodes import Infos
 

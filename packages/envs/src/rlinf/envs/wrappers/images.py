@@ -181,7 +181,7 @@ class AugmentImages(Wrapper):
         augmentation: which changes.
 
     Raises:
-        ConfigError: there are no images, or an augmentation that can't be.
+        ConfigError: there are no images, an augmentation that can't be, or one that moves all of an image out of sight.
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any], augmentation: Augmentation) -> None:
@@ -189,6 +189,11 @@ class AugmentImages(Wrapper):
         augmentation.check("augmentation")
         self._augmentation = augmentation
         self._keys = _image_keys(env, "augmentation")
+        for key in self._keys:
+            height, width = self.single_observation_space.spaces[key].shape[-3:-1]
+            if augmentation.shift >= min(height, width):
+                problem = f"moves images by up to {augmentation.shift} pixels, and '{key}' has {height} × {width}"
+                raise ConfigError("augmentation.shift", problem, "4 for 84 pixels is usual.")
         self._seeds = [0] * env.num_envs
         self._step = np.zeros(env.num_envs, np.int64)
 

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from rlinf.core.arrays import as_numpy
 from rlinf.core.capabilities import HasExpert
-from rlinf.core.config import expect_range
+from rlinf.core.config import expect_at_least, expect_range
+from rlinf.core.data.arrays import as_numpy
 from rlinf.core.errors import ConfigError
 from rlinf.core.random import keyed_generator
 from rlinf.envs.spaces import Vector
@@ -111,8 +111,7 @@ class Intervening:
 
     def __post_init__(self) -> None:
         expect_range("probability", self.probability, 0.0, 1.0)
-        if self.steps < 1:
-            raise ConfigError("steps", f"expected at least 1, found {self.steps}")
+        expect_at_least("steps", self.steps, 1)
 
     def wrap(self, env: Vector, name: str) -> Interventions:
         """The environment, in which the person can act.

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike, NDArray
 
-from rlinf.core.arrays import as_numpy
+from rlinf.core.data.arrays import as_numpy
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.random import keyed_generator
 from rlinf.envs.spaces import bounds, is_a, single_spaces
@@ -36,7 +36,8 @@ class Latency(Wrapper):
         idle: the idle action, `[*]`; zero, or the nearest to it within the bounds, if None.
 
     Raises:
-        ConfigError: d is negative, or its range is empty; actions that aren't continuous, which nothing idle is known of.
+        ConfigError: d is negative, or its range is empty, or no action arrives before an episode ends; actions that aren't
+            continuous, which nothing idle is known of.
         ShapeError: the idle action has another shape than an action.
     """
 
@@ -52,6 +53,10 @@ class Latency(Wrapper):
         least, most = (steps, steps) if isinstance(steps, int) else steps
         if not 0 <= least <= most:
             raise ConfigError("latency.steps", f"expected 0 ≤ least ≤ greatest, found {steps}", "Give a number, or a pair.")
+        limit = env.metadata.get("max_episode_steps")
+        if limit is not None and least >= limit:
+            problem = f"actions arrive {least} steps later at the earliest, and an episode ends after {limit}"
+            raise ConfigError("latency.steps", problem, "Lower it, so that some are executed.")
         self._least, self._most = least, most
         self._holds = meanwhile == "hold"
         self._idle = _idle_action(env, idle)

@@ -9,7 +9,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rlinf.core.disk import flush_to_disk, rename_on_disk
+from rlinf.core.checkpoints.disk import flush_to_disk, rename_on_disk
 from rlinf.core.errors import CheckpointError
 
 MARK = "config.json"

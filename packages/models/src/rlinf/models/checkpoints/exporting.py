@@ -10,8 +10,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from rlinf.core.checkpoints.weight_files import WEIGHT_SUFFIXES, find_weights
 from rlinf.core.errors import CheckpointError
-from rlinf.core.weight_files import WEIGHT_SUFFIXES, find_weights
 from rlinf.models.base import BasePolicy
 from rlinf.models.checkpoints.atomic import fresh_file, fresh_folder
 from rlinf.models.checkpoints.tensors import SHARD_BYTES, read_tensors, write_tensors

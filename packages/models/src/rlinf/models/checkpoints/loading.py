@@ -10,9 +10,9 @@ from typing import Any, Final, cast
 from torch import Tensor
 
 from rlinf.core.capabilities import LoadsNetwork
+from rlinf.core.checkpoints.weight_files import find_weights
 from rlinf.core.data import Weights
 from rlinf.core.errors import CheckpointError
-from rlinf.core.weight_files import find_weights
 from rlinf.models.base import BasePolicy
 from rlinf.models.checkpoints.fitting import Fitted, fit, unwrapped
 from rlinf.models.checkpoints.tensors import read_tensors

@@ -18,10 +18,10 @@ from typing import Any, Final, cast
 import torch
 from torch import nn
 
+from rlinf.core.checkpoints.weight_files import newest_checkpoint
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.core.registry import MODELS
-from rlinf.core.weight_files import newest_checkpoint
 from rlinf.models.base import BasePolicy
 from rlinf.models.checkpoints.atomic import fresh_folder
 from rlinf.models.checkpoints.loading import CONFIG, load_weights, read_json

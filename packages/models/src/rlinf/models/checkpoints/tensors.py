@@ -13,8 +13,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from rlinf.core.checkpoints.weight_files import INDEX_SUFFIX, find_weights, read_shards
 from rlinf.core.errors import CheckpointError
-from rlinf.core.weight_files import INDEX_SUFFIX, find_weights, read_shards
 
 WEIGHTS: Final = "model.safetensors"
 INDEX: Final = "model.safetensors.index.json"
@@ -33,7 +33,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     """All tensors by name; names of one tensor give one tensor again.
 
     Args:
-        path: a file (`.safetensors`, an index of shards, `.pt`), or what else `rlinf.core.weight_files.find_weights` takes.
+        path: a file (`.safetensors`, an index of shards, `.pt`), or what else `rlinf.core.checkpoints.weight_files.find_weights`
+            takes.
 
     Raises:
         CheckpointError: there are no weights, a file is missing or damaged, or holds something else than tensors.

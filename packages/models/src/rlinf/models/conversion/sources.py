@@ -12,9 +12,9 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from rlinf.core.capabilities import WeightLayout
-from rlinf.core.errors import CheckpointError
+from rlinf.core.checkpoints.weight_files import find_weights, newest_checkpoint
+from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.core.registry import WEIGHT_LAYOUTS
-from rlinf.core.weight_files import find_weights, newest_checkpoint
 from rlinf.models.checkpoints.loading import CONFIG, read_json
 from rlinf.models.checkpoints.policies import FORMAT
 from rlinf.models.checkpoints.tensors import read_tensors
@@ -74,7 +74,7 @@ def find_source(path: Path) -> Source:
     """What lies at a path.
 
     Raises:
-        CheckpointError: no weights.
+        ConfigError: there is nothing that has weights.
     """
     given = path.expanduser()
     for name in WEIGHT_LAYOUTS.names():
@@ -95,7 +95,11 @@ def find_source(path: Path) -> Source:
         return Source(kind="lerobot", path=given, model_type=config["type"])
     if config.get("architectures") or config.get("model_type"):
         return Source(kind="huggingface", path=given, model_type=config.get("model_type"))
-    find_weights(given, place="SOURCE")
+    try:
+        find_weights(given, place="SOURCE")
+    except CheckpointError as error:
+        # What the command line names wrongly, unlike weights that are damaged.
+        raise ConfigError(error.place, error.problem, error.remedy) from error
     return Source(kind="weights", path=given)
 
 

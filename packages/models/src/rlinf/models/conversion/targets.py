@@ -8,7 +8,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from torch import Tensor
 
@@ -26,8 +26,6 @@ from rlinf.models.conversion.public_names import LANGUAGE, LEROBOT, OURS_ALONE, 
 from rlinf.models.conversion.robot_folders import robot_spec
 from rlinf.models.conversion.sources import Source, find_source
 from rlinf.models.registry import build_policy
-
-PLACE: Final = "convert"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

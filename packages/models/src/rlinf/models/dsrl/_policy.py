@@ -14,11 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from rlinf.core.capabilities import HasNoiseSteering
-from rlinf.core.data import Decision, EnvSpec, Rescored
+from rlinf.core.data import Batch, Decision, EnvSpec, Rescored
+from rlinf.core.data.tree import Tree, tree_map
 from rlinf.core.errors import ConfigError
 from rlinf.core.protocols import Mode
-from rlinf.core.trajectory import Batch
-from rlinf.core.tree import Tree, tree_map
 from rlinf.models.base import BasePolicy
 from rlinf.models.dsrl.encoder import IMAGES, STATES, SmallEncoder
 from rlinf.models.dsrl.policy import DSRLPolicyConfig

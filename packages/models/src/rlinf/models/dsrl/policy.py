@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from rlinf.core.config import expect_range
+from rlinf.core.checkpoints.weight_files import find_weights
+from rlinf.core.config import expect_at_least, expect_range
 from rlinf.core.data import EnvSpec
-from rlinf.core.declarations import Checks, PolicyTraits, traits_of
+from rlinf.core.declarations import Checks, ChecksTasks, PolicyTraits, traits_of
 from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.core.registry import MODELS
-from rlinf.core.weight_files import find_weights
 from rlinf.models.actor_config import acting, check_log_std, expect_sizes
 
 if TYPE_CHECKING:
@@ -48,8 +48,7 @@ class DSRLPolicyConfig:
     def __post_init__(self) -> None:
         sizes = (("image_size", self.image_size, 16), ("feature_size", self.feature_size, 1), ("num_q_heads", self.num_q_heads, 1))
         for name, value, least in sizes:
-            if value < least:
-                raise ConfigError(name, f"expected at least {least}, found {value}")
+            expect_at_least(name, value, least)
         expect_sizes("hidden_sizes", self.hidden_sizes)
         expect_range("noise_bound", self.noise_bound, 0.0, 100.0, open_low=True)
         check_log_std(None, self.logstd_range)
@@ -81,6 +80,12 @@ class DSRLPolicyConfig:
             find_weights(weights, place=f"{place}.base.ckpt_path")
         except CheckpointError as error:
             raise ConfigError(error.place, error.problem, error.remedy) from error
+
+    def check_tasks(self, texts: Sequence[str], place: str, spec: EnvSpec | None = None) -> None:
+        """Refuses what the base has no room for; see `rlinf.core.declarations.ChecksTasks`."""
+        base = self._base(f"{place}.base")
+        if isinstance(base, ChecksTasks):
+            base.check_tasks(texts, f"{place}.base", spec)
 
     def _base(self, place: str) -> object:
         """The configuration of the base."""

@@ -13,13 +13,11 @@ from torch import Tensor
 
 from rlinf.core.errors import ConfigError
 from rlinf.models.flow.draws import draw_index, draw_noise
+from rlinf.models.flow.explaining import Draws
+from rlinf.models.flow.field import Field
 from rlinf.models.flow.kernel import transition
 from rlinf.models.flow.sampling import FlowSampling
 from rlinf.models.layers.gaussian import LOG_2PI
-
-Field = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-"""From a state `[B, H, D]` and its time `[B]`: the velocity `[B, H, D]`, and hidden states `[B, H, W]`. What does not change from
-one step to the next, such as the cache of a prefix, is the closure's own."""
 
 Spread = Callable[[Tensor], Tensor]
 """From hidden states `[B, H, W]`: σ `[B, H, D]`."""
@@ -48,6 +46,15 @@ class Chain:
     level: Tensor
     """`[B]`, η; 0 where no step was stochastic, as in mode "eval"."""
     score: ChainScore
+    draws: Draws | None = None
+    """Where the flow is asked how well it explains the action; None where the chain itself is scored."""
+
+    @property
+    def recorded(self) -> dict[str, Tensor]:
+        """What a decision keeps of it in its context, to be scored again."""
+        if self.draws is not None:
+            return {"made": self.action, **self.draws.recorded}
+        return {"chains": self.states, "denoise_inds": self.index, "noise_level": self.level}
 
     @property
     def action(self) -> Tensor:

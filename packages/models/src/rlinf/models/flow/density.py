@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from rlinf.core.data.sequences import Granularity, at_granularity
 from rlinf.core.errors import ConfigError
-from rlinf.core.sequences import Granularity, at_granularity
 from rlinf.models.flow.sampling import Density
 
 

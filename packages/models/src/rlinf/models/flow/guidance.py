@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from rlinf.core.errors import ConfigError, ShapeError
-from rlinf.models.flow.chain import Field
+from rlinf.models.flow.field import Field
 
 
 def prefix_weights(horizon: int, *, delay: int, known: int) -> Tensor:

@@ -8,13 +8,12 @@ from torch import Tensor
 from rlinf.core.data import LossOutput
 from rlinf.core.errors import ShapeError
 from rlinf.core.metrics import Metric
-from rlinf.models.flow.draws import draw
-from rlinf.models.precision import at_least_float32
+from rlinf.models.flow.draws import Source, draw
 
 _LEAST_TIME = 0.001
 
 
-def draw_time(rows: int, like: Tensor, generator: torch.Generator | None = None) -> Tensor:
+def draw_time(rows: int, like: Tensor, generator: Source = None) -> Tensor:
     """Times at which a flow is trained, most of them near the noise.
 
     τ = 0.999 β + 0.001,   β ~ Beta(1.5, 1), by its inverse distribution function u^(2/3)
@@ -74,21 +73,3 @@ def matching_loss(prediction: Tensor, target: Tensor, mask: Tensor | None = None
         raise ShapeError("matching_loss(mask)", f"expected {tuple(error.shape)}, found {tuple(known.shape)}")
     total, weight = torch.where(known, error, 0.0).sum(), known.sum().to(error.dtype)
     return LossOutput(total=total, weight=weight, metrics={"sft_loss": Metric(float(total.detach()), float(weight))})
-
-
-def fpo_logprob(prediction: Tensor, target: Tensor) -> Tensor:
-    """What flow policy gradients put in the place of a log-probability: how well the flow explains a decision.
-
-    ℓ = mean_{H, D} (v − v*)²,   ratio = exp(ℓ_old − ℓ)
-
-    McAllister et al., "Flow Matching Policy Gradients" (2025), arXiv:2507.21053. Both sides of the ratio need the same times
-    and noise: ask `flow_regression` of both with generators of equal state, and take the mean over several draws.
-
-    Args:
-        prediction: `[B, H, D]`, v; differentiable.
-        target: `[B, H, D]`, v*.
-
-    Returns:
-        −ℓ, `[B]`: the difference of two of them is the logarithm of the ratio.
-    """
-    return -(at_least_float32(prediction) - at_least_float32(target)).square().flatten(1).mean(1)

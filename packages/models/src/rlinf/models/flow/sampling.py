@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from rlinf.core.config import expect_range
+from rlinf.core.config import expect_at_least, expect_range
 from rlinf.core.errors import ConfigError
 
 Density = Literal["executed", "chain"]
 """Which elements of a chain count in the log-probability of a decision: see `of_decision`."""
 NoiseMethod = Literal["flow_sde", "flow_noise", "flow_cps", "flow_ode"]
+Likelihood = Literal["chain", "matching"]
+"""What stands for the log-probability of a decision: see `FlowSampling.likelihood`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,12 @@ class FlowSampling:
     """Which elements of a chain count in a decision's log-probability: see `of_decision`."""
     noise_logvar_range: tuple[float, float] = (0.08, 0.16)
     """The least and the greatest standard deviation of flow_noise."""
+    likelihood: Likelihood = "chain"
+    """What stands for the log-probability of a decision. chain: the density of its stochastic steps. matching: how well the flow
+    explains what was executed, as flow policy gradients have it (FPO; see `rlinf.models.flow.explaining`), of decisions by the ODE
+    from a drawn noise (`noise_method: flow_ode`); the loss `nft` needs it, too."""
+    matching_draws: int = 8
+    """N, the times and noises at which `matching` looks. A decision keeps them, and what the flow predicted there."""
 
     def __post_init__(self) -> None:
         if self.num_steps < 1 or self.random_steps < 1:
@@ -47,6 +55,11 @@ class FlowSampling:
             expect_range("noise_level", level, 0.0, 100.0)
         if self.noise_anneal is not None and self.noise_anneal[2] < 0:
             raise ConfigError("noise_anneal", f"expected iterations from 0 on, found {self.noise_anneal[2]}")
+        if self.likelihood == "matching" and (self.noise_method != "flow_ode" or self.joint_logprob):
+            found = f"'matching' judges what the ODE makes, found noise_method {self.noise_method}"
+            found += " with joint_logprob" if self.joint_logprob else ""
+            raise ConfigError("likelihood", found, "Set noise_method: flow_ode and joint_logprob: false.")
+        expect_at_least("matching_draws", self.matching_draws, 1)
         expect_range("noise_logvar_range", self.noise_logvar_range[1], 0.0, 100.0)
         least_level = min((self.noise_anneal or (self.noise_level,))[:2])
         if least_level <= 0.0 and self.noise_method != "flow_ode":

@@ -11,30 +11,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlinf.core.arrays import as_numpy
 from rlinf.core.capabilities import FlowRegression
-from rlinf.core.data import ArraySpec, Decision, LossOutput, Rescored
+from rlinf.core.data import ArraySpec, Batch, Decision, LossOutput, Rescored
+from rlinf.core.data.arrays import as_numpy
+from rlinf.core.data.tree import Tree, tree_map
 from rlinf.core.errors import ShapeError
 from rlinf.core.protocols import Mode
-from rlinf.core.trajectory import Batch
-from rlinf.core.tree import Tree, tree_map
 from rlinf.models.base import BasePolicy
 from rlinf.models.flow import (
     Chain,
-    ChainScore,
     ExploreNoiseNet,
+    FlowSampler,
     draw_noise,
     draw_time,
-    guided,
-    initial_noise,
     interpolate,
     matching_loss,
-    of_decision,
-    prefix_weights,
-    sample_chain,
-    score_chain,
 )
-from rlinf.models.flow.chain import Field
+from rlinf.models.flow.field import Field
 from rlinf.models.flow_policy.policy import STATES, FlowPolicyConfig
 from rlinf.models.flow_policy.velocity import VelocityNet
 from rlinf.models.heads import MultiQHead, ValueHead
@@ -64,7 +57,6 @@ class FlowPolicy(BasePolicy):
         size = action.shape[0]
         horizon = config.horizon or config.num_action_chunks
         self.noise_shape = (horizon, size)
-        self.noise_level = config.sampling.level(0)
         self.normalize_states = Normalizer(states, "mean_std")
         self.normalize_actions = Normalizer(size, "min_max")
         low, high = (np.full(size, np.inf) if bound is None else as_numpy(bound) for bound in (action.low, action.high))
@@ -75,6 +67,14 @@ class FlowPolicy(BasePolicy):
         self.noise_net: ExploreNoiseNet | None = None
         if config.sampling.noise_method == "flow_noise":
             self.noise_net = ExploreNoiseNet(config.token_width, size, config.sampling.noise_logvar_range)
+        self.sampler = FlowSampler(
+            sampling=config.sampling,
+            noise_shape=self.noise_shape,
+            executed=(config.num_action_chunks, size),
+            granularity=config.logprob_type,
+            spread=self.noise_net,
+            level=config.sampling.level(0),
+        )
         self.value_head: ValueHead | None = ValueHead(states, hidden, activation) if config.add_value_head else None
 
     @torch.no_grad()
@@ -83,28 +83,18 @@ class FlowPolicy(BasePolicy):
     ) -> Decision[Tensor]:
         """Decides for observations `{"states": [B, S]}`; see `BasePolicy`."""
         states = self._states(env_obs)
-        seen, train, sampling = self._seen(states), mode == "train", self.config.sampling
-        shape = (len(states), *self.noise_shape)
-        noise = initial_noise(shape, sampling, train=train, generator=generator, device=seen.device, dtype=seen.dtype)
-        chain = sample_chain(
-            self.field(seen),
-            noise,
-            sampling,
-            noise_level=self.noise_level,
-            train=train,
-            spread=self.noise_net,
-            generator=generator,
-        )
+        seen = self._seen(states)
+        chain = self.sampler.sample(self.field(seen), seen, train=mode == "train", generator=generator)
         return self._decision(states, chain)
 
     def default_forward(self, batch: Batch[Tensor]) -> Rescored[Tensor]:
         """Log-probability and entropy of each decision at the declared granularity, and its value `[B, T]`."""
         context = cast("Mapping[str, Tensor]", tree_map(_rows, batch.trajectory.context))
         seen = self._seen(self._states(context))
-        score = self._score(seen, context)
+        score = self.sampler.score(self.field(seen), context)
         value = None if self.value_head is None else self.value_head(seen)
         axes = tuple(batch.trajectory.reward.shape)
-        logprob, entropy = (self._of_decision(x) for x in (score.logprob, score.entropy))
+        logprob, entropy = (self.sampler.of_decision(x) for x in (score.logprob, score.entropy))
         return Rescored(
             logprob=logprob.view(*axes, *logprob.shape[1:]),
             entropy=entropy.view(*axes, *entropy.shape[1:]),
@@ -126,23 +116,19 @@ class FlowPolicy(BasePolicy):
             raise ShapeError("flow_policy(action)", f"expected at most {self.noise_shape[0]} steps, found {steps}")
         # The network wants whole chunks; the loss leaves the padded steps out.
         chunk = torch.nn.functional.pad(self._inner(action.to(seen)), (0, 0, 0, missing))
-        regression = self._regression(seen, chunk, generator)
-        return matching_loss(regression.prediction[:, :steps], regression.target[:, :steps], mask)
+        time = draw_time(len(chunk), chunk, generator)
+        x, target = interpolate(chunk, draw_noise(chunk.shape, chunk, generator), time)
+        prediction, _ = self.velocity(x, time, seen)
+        return matching_loss(prediction[:, :steps], target[:, :steps], mask)
 
-    def flow_regression(self, context: Tree[Any], action: Tensor, *, generator: torch.Generator | None = None) -> FlowRegression:
-        """Prediction and target at a random time; see `rlinf.core.capabilities.HasFlowRegression`."""
-        seen = self._seen(self._states(context))
-        # The flow needs whole chunks: what the chain made beyond the executed steps completes them.
-        beyond = cast("Mapping[str, Tensor]", context)["chains"][:, -1, action.shape[1] :]
-        return self._regression(seen, torch.cat([self._inner(action.to(seen)), beyond], 1), generator)
+    def flow_regression(self, context: Tree[Any]) -> FlowRegression:
+        """With `sampling.likelihood: matching`; see `rlinf.core.capabilities.HasFlowRegression`."""
+        return self.sampler.regress(self.field(self._seen(self._states(context))), cast("Mapping[str, Tensor]", context))
 
     def steer(self, env_obs: Tree[Any], noise: Tensor) -> Tensor:
         """The action `[B, K, A]` that noise `[B, H, D]` becomes by the ODE; see `rlinf.core.capabilities.HasNoiseSteering`."""
         seen = self._seen(self._states(env_obs))
-        chain = sample_chain(
-            self.field(seen), noise, self.config.sampling, noise_level=self.noise_level, train=False, spread=self.noise_net
-        )
-        return self.executed(chain.action)
+        return self.executed(self.sampler.follow(self.field(seen), noise).action)
 
     @torch.no_grad()
     def continue_chunk(
@@ -151,16 +137,15 @@ class FlowPolicy(BasePolicy):
         """A chunk, by the guided ODE, that goes on from the previous one; see `rlinf.core.capabilities.RealTimeChunkingPolicy`."""
         states = self._states(env_obs)
         seen, horizon = self._seen(states), self.noise_shape[0]
-        known = self._inner(previous.to(seen))[:, :horizon]
-        weight = prefix_weights(horizon, delay=delay, known=known.shape[1])
-        field = guided(self.field(seen), torch.nn.functional.pad(known, (0, 0, 0, horizon - known.shape[1])), weight)
-        noise = draw_noise((len(states), *self.noise_shape), seen, generator)
-        chain = sample_chain(field, noise, self.config.sampling, noise_level=self.noise_level, train=False, spread=self.noise_net)
+        rest = self._inner(previous.to(seen))[:, :horizon]
+        known = rest.shape[1]
+        padded = torch.nn.functional.pad(rest, (0, 0, 0, horizon - known))
+        chain = self.sampler.go_on(self.field(seen), padded, known=known, delay=delay, generator=generator)
         return self._decision(states, chain)
 
     def set_global_step(self, step: int) -> None:
         """Sets η of the iteration; see `rlinf.core.capabilities.HasExplorationSchedule`."""
-        self.noise_level = self.config.sampling.level(step)
+        self.sampler.level = self.config.sampling.level(step)
 
     def field(self, seen: Tensor) -> Field:
         """The flow, given normalised states `[B, S]`."""
@@ -174,9 +159,9 @@ class FlowPolicy(BasePolicy):
     def _decision(self, states: Tensor, chain: Chain) -> Decision[Tensor]:
         return Decision(
             action=self.executed(chain.action),
-            logprob=self._of_decision(chain.score.logprob),
+            logprob=self.sampler.of_decision(chain.score.logprob),
             value=None if self.value_head is None else self.value_head(self._seen(states)),
-            context={STATES: states, "chains": chain.states, "denoise_inds": chain.index, "noise_level": chain.level},
+            context={STATES: states} | chain.recorded,
             version=self.version,
         )
 
@@ -184,22 +169,6 @@ class FlowPolicy(BasePolicy):
         """From the units of the environment to those of the flow, `[B, *, A]`."""
         unit = self.normalize_actions.normalize(action)
         return unit.clamp(-_INSIDE, _INSIDE).atanh() if self.config.squash else unit
-
-    def _regression(self, seen: Tensor, chunk: Tensor, generator: torch.Generator | None) -> FlowRegression:
-        """A regression on chunks `[B, H, D]` in the units of the flow."""
-        time = draw_time(len(chunk), chunk, generator)
-        x, target = interpolate(chunk, draw_noise(chunk.shape, chunk, generator), time)
-        prediction, _ = self.velocity(x, time, seen)
-        return FlowRegression(prediction=prediction, target=target, time=time)
-
-    def _score(self, seen: Tensor, context: Mapping[str, Tensor]) -> ChainScore:
-        chain = (context["chains"], context["denoise_inds"], context["noise_level"])
-        return score_chain(self.field(seen), *chain, self.config.sampling, spread=self.noise_net)
-
-    def _of_decision(self, x: Tensor) -> Tensor:
-        config = self.config
-        size, density = self.noise_shape[1], config.sampling.density
-        return of_decision(x, steps=config.num_action_chunks, size=size, level=config.logprob_type, density=density)
 
     def _seen(self, states: Tensor) -> Tensor:
         return self.normalize_states.normalize(states)
@@ -249,10 +218,7 @@ class SoftFlowPolicy(FlowPolicy):
         """
         seen = self._seen(self._states(env_obs))
         sampling = replace(self.config.sampling, joint_logprob=True, joint_reduction="sum")
-        noise = draw_noise((len(seen), *self.noise_shape), seen, generator)
-        chain = sample_chain(
-            self.field(seen), noise, sampling, noise_level=self.noise_level, train=True, spread=self.noise_net, generator=generator
-        )
+        chain = replace(self.sampler, sampling=sampling).sample(self.field(seen), seen, train=True, generator=generator)
         return self.executed(chain.action), (chain.score.logprob - self._log_stretch(chain.action)).flatten(1).sum(1)
 
     def q_values(self, env_obs: Tree[Any], action: Tensor) -> Tensor:

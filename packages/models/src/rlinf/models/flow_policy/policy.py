@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rlinf.core.config import expect_at_least
 from rlinf.core.data import EnvSpec
+from rlinf.core.data.sequences import Granularity
 from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
-from rlinf.core.sequences import Granularity
 from rlinf.models.actor_config import acting
 from rlinf.models.flow import FlowSampling
 from rlinf.models.layers.choices import Activation
@@ -52,15 +53,13 @@ class FlowPolicyConfig:
 
     def __post_init__(self) -> None:
         for name, value in (("num_action_chunks", self.num_action_chunks), ("token_width", self.token_width)):
-            if value < 1:
-                raise ConfigError(name, f"expected at least 1, found {value}")
+            expect_at_least(name, value, 1)
         if self.horizon is not None and self.horizon < self.num_action_chunks:
             problem = f"expected at least num_action_chunks = {self.num_action_chunks}, found {self.horizon}"
             raise ConfigError("horizon", problem, "Leave it out for the same.")
         if not self.hidden_sizes or min(self.hidden_sizes) < 1:
             raise ConfigError("hidden_sizes", f"expected sizes of at least 1, found {list(self.hidden_sizes)}")
-        if self.num_q_heads < 0:
-            raise ConfigError("num_q_heads", f"expected at least 0, found {self.num_q_heads}")
+        expect_at_least("num_q_heads", self.num_q_heads, 0)
         self._check_density()
 
     def _check_density(self) -> None:
@@ -81,6 +80,7 @@ class FlowPolicyConfig:
             chunk=self.num_action_chunks,
             q_functions=self.num_q_heads > 0,
             q_batch_norm=False,
+            sampling=self.sampling,
         )
 
     def build(self, spec: EnvSpec, *, seed: int) -> FlowPolicy:

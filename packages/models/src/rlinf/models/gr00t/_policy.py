@@ -11,26 +11,23 @@ from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariable
 from torch import Tensor, nn
 
 from rlinf.core.capabilities import FlowRegression
-from rlinf.core.data import Decision, EnvSpec, LossOutput, Rescored
+from rlinf.core.data import Batch, Decision, EnvSpec, LossOutput, Rescored
+from rlinf.core.data.tree import Tree, tree_map
 from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.core.protocols import Mode
-from rlinf.core.trajectory import Batch
-from rlinf.core.tree import Tree, tree_map
-from rlinf.models._tokenizers import read_tokenizer, tiny_tokenizer
 from rlinf.models.base import BasePolicy
 from rlinf.models.checkpoints.tensors import weight_files
-from rlinf.models.flow import ExploreNoiseNet, initial_noise, sample_chain, score_chain
-from rlinf.models.flow.chain import Chain, ChainScore, Field, Spread
-from rlinf.models.flow.density import of_decision
+from rlinf.models.flow import ExploreNoiseNet, FlowSampler
+from rlinf.models.flow.chain import Chain
 from rlinf.models.flow.draws import draw, draw_noise
-from rlinf.models.flow.guidance import guided, prefix_weights
+from rlinf.models.flow.field import Field
 from rlinf.models.flow.matching import interpolate, matching_loss
 from rlinf.models.gr00t._backbone import EagleBackbone, initialise
 from rlinf.models.gr00t.head import ActionHead, Conditioning
 from rlinf.models.gr00t.metadata import read_metadata
 from rlinf.models.gr00t.observation import STATES, Reader
 from rlinf.models.gr00t.policy import EMBODIMENTS, GR00TPolicyConfig
-from rlinf.models.gr00t.prompt import PADDING, Prompter
+from rlinf.models.gr00t.prompt import EAGLE, PADDING, Prompter, tokenizer_of
 from rlinf.models.gr00t.shapes import BASE, TINY, GR00TShape, shape_of
 from rlinf.models.gr00t.statistics import from_bounds, from_metadata
 from rlinf.models.gr00t.weight_map import from_public
@@ -83,7 +80,14 @@ class GR00TPolicy(BasePolicy):
         noisy = config.sampling.noise_method == "flow_noise"
         bounds = config.sampling.noise_logvar_range
         self.noise_net = ExploreNoiseNet(shape.head.hidden, shape.head.action_size, bounds) if noisy else None
-        self.noise_level = config.sampling.level(0)
+        self.sampler = FlowSampler(
+            sampling=config.sampling,
+            noise_shape=self.noise_shape,
+            executed=(config.num_action_chunks, action_size),
+            granularity=config.logprob_type,
+            spread=self.noise_net,
+            level=config.sampling.level(0),
+        )
 
     @torch.no_grad()
     def predict_action_batch(
@@ -92,18 +96,7 @@ class GR00TPolicy(BasePolicy):
         """Decides for observations; see `BasePolicy`. Mode "eval" follows the flow from the centre of the noise."""
         context = self._context(env_obs)
         given = self._condition(context)
-        train, sampling = mode == "train", self.config.sampling
-        shape = (len(context["states"]), *self.noise_shape)
-        noise = initial_noise(shape, sampling, train=train, generator=generator, device=given.state.device)
-        chain = sample_chain(
-            self._field(given),
-            noise,
-            sampling,
-            noise_level=self.noise_level,
-            train=train,
-            spread=self._noise,
-            generator=generator,
-        )
+        chain = self.sampler.sample(self._field(given), context["states"], train=mode == "train", generator=generator)
         return self._decision(context, given, chain)
 
     def default_forward(self, batch: Batch[Tensor]) -> Rescored[Tensor]:
@@ -114,15 +107,15 @@ class GR00TPolicy(BasePolicy):
         rows, steps = batch.trajectory.mask.shape
         context = self._flat(batch.trajectory.context)
         given = self._condition(context)
-        score = self._score(context, given)
+        score = self.sampler.score(self._field(given), context)
 
         def unflatten(x: Tensor) -> Tensor:
             return cast("Tensor", x.unflatten(0, (rows, steps)))  # pyright: ignore[reportUnknownMemberType]
 
         value = self._value(given)
         return Rescored(
-            logprob=unflatten(self._of_decision(score.logprob)),
-            entropy=unflatten(self._of_decision(score.entropy)),
+            logprob=unflatten(self.sampler.of_decision(score.logprob)),
+            entropy=unflatten(self.sampler.of_decision(score.entropy)),
             value=None if value is None else unflatten(value),
         )
 
@@ -141,37 +134,23 @@ class GR00TPolicy(BasePolicy):
         """
         context = self._context(env_obs)
         target = self._to_model(action)
-        regression = self._regress(self._condition(context), target, generator)
+        prediction, wanted = self._regress(self._condition(context), target, generator)
         steps = torch.as_tensor(action).shape[1]
         known = torch.ones(len(target), steps, dtype=torch.bool) if mask is None else torch.as_tensor(mask)
         size = self.action_size
-        return matching_loss(regression.prediction[:, :steps, :size], regression.target[:, :steps, :size], known.to(target.device))
+        return matching_loss(prediction[:, :steps, :size], wanted[:, :steps, :size], known.to(target.device))
 
-    def flow_regression(self, context: Tree[Any], action: Any, *, generator: torch.Generator | None = None) -> FlowRegression:
-        """Prediction and target at a random time; see `rlinf.core.capabilities.HasFlowRegression`.
-
-        What was denoised and not executed, the rest of the horizon and the padding, is as the chain left it.
-        """
+    def flow_regression(self, context: Tree[Any]) -> FlowRegression:
+        """With `sampling.likelihood: matching`; see `rlinf.core.capabilities.HasFlowRegression`."""
         leaves = cast("dict[str, Any]", context)
-        target = leaves["chains"][:, -1].clone()
-        executed = self._to_model(action)[:, : self.config.num_action_chunks, : self.action_size]
-        target[:, : executed.shape[1], : self.action_size] = executed
-        return self._regress(self._condition(leaves), target, generator)
-
-    @property
-    def _noise(self) -> Spread | None:
-        """The noise network of flow_noise, if there is one."""
-        return self._spread if self.noise_net else None
+        return self.sampler.regress(self._field(self._condition(leaves)), leaves)
 
     @torch.no_grad()
     def steer(self, env_obs: Tree[Any], noise: Any) -> Tensor:
         """The action `[B, K, A]` that the noise `[B, H, D]` becomes; see `rlinf.core.capabilities.HasNoiseSteering`."""
         given = self._condition(self._context(env_obs))
         start = torch.as_tensor(noise, device=given.state.device)
-        chain = sample_chain(
-            self._field(given), start, self.config.sampling, noise_level=self.noise_level, train=False, spread=self._noise
-        )
-        return self._to_env(chain.action)
+        return self._to_env(self.sampler.follow(self._field(given), start).action)
 
     def continue_chunk(
         self, env_obs: Tree[Any], previous: Any, *, delay: int, generator: torch.Generator | None = None
@@ -180,16 +159,13 @@ class GR00TPolicy(BasePolicy):
         context = self._context(env_obs)
         with torch.no_grad():
             given = self._condition(context)
-        known = self._to_model(previous)
-        weight = prefix_weights(self.noise_shape[0], delay=delay, known=min(previous.shape[1], self.noise_shape[0]))
-        noise = draw_noise(known.shape, known, generator)
-        field = guided(self._field(given), known, weight)
-        chain = sample_chain(field, noise, self.config.sampling, noise_level=self.noise_level, train=False, spread=self._noise)
+        known = min(previous.shape[1], self.noise_shape[0])
+        chain = self.sampler.go_on(self._field(given), self._to_model(previous), known=known, delay=delay, generator=generator)
         return self._decision(context, given, chain)
 
     def set_global_step(self, step: int) -> None:
         """Follows the schedule of the noise; see `rlinf.core.capabilities.HasExplorationSchedule`."""
-        self.noise_level = self.config.sampling.level(step)
+        self.sampler.level = self.config.sampling.level(step)
 
     def _context(self, env_obs: Tree[Any]) -> dict[str, Tensor]:
         """What the networks see of observations, as small as it can be kept."""
@@ -211,12 +187,11 @@ class GR00TPolicy(BasePolicy):
 
     @torch.no_grad()
     def _decision(self, context: dict[str, Tensor], given: Conditioning, chain: Chain) -> Decision[Tensor]:
-        recorded = {"chains": chain.states, "denoise_inds": chain.index, "noise_level": chain.level}
         return Decision(
             action=self._to_env(chain.action),
-            logprob=self._of_decision(chain.score.logprob),
+            logprob=self.sampler.of_decision(chain.score.logprob),
             value=self._value(given),
-            context=cast("Tree[Tensor]", context | recorded),
+            context=cast("Tree[Tensor]", context | chain.recorded),
             version=self.version,
         )
 
@@ -230,20 +205,6 @@ class GR00TPolicy(BasePolicy):
 
         return field
 
-    def _spread(self, hidden: Tensor) -> Tensor:
-        assert self.noise_net is not None
-        return self.noise_net(hidden)
-
-    def _score(self, context: dict[str, Tensor], given: Conditioning) -> ChainScore:
-        return score_chain(
-            self._field(given),
-            context["chains"],
-            context["denoise_inds"],
-            context["noise_level"],
-            self.config.sampling,
-            spread=self._noise,
-        )
-
     def _value(self, given: Conditioning) -> Tensor | None:
         """`[B]`, of the mean token of images and text, and the state's token."""
         if self.value_head is None:
@@ -253,12 +214,12 @@ class GR00TPolicy(BasePolicy):
         features = torch.cat([mean, given.state[:, 0]], -1)
         return self.value_head(features.detach() if self.config.detach_critic_input else features)
 
-    def _regress(self, given: Conditioning, action: Tensor, generator: torch.Generator | None) -> FlowRegression:
-        """Flow matching at t = (0.999 − β) / 0.999, β ~ Beta(1.5, 1), which is τ = β / 0.999, at most 1."""
+    def _regress(self, given: Conditioning, action: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        """Velocities, predicted and wanted `[B, H, D]`, at t = (0.999 − β) / 0.999, β ~ Beta(1.5, 1): τ = β / 0.999, at most 1."""
         uniform = draw((len(action),), torch.rand, action, generator)
         time = (uniform.pow(2.0 / 3.0) / _TIME_SCALE).clamp(max=1.0)
         state, target = interpolate(action, draw_noise(action.shape, action, generator), time)
-        return FlowRegression(prediction=self._field(given)(state, time)[0], target=target, time=time)
+        return self._field(given)(state, time)[0], target
 
     def _to_model(self, action: Any) -> Tensor:
         """Actions `[B, K, A]` of the environment as `[B, H, D]`, zeros where there are none."""
@@ -271,18 +232,12 @@ class GR00TPolicy(BasePolicy):
         """`[B, K, A]` of `[B, H, D]`."""
         return self.action_norm.unnormalize(action[:, : self.config.num_action_chunks, : self.action_size])
 
-    def _of_decision(self, x: Tensor) -> Tensor:
-        config = self.config
-        chunk, density = config.num_action_chunks, config.sampling.density
-        return of_decision(x, steps=chunk, size=self.action_size, level=config.logprob_type, density=density)
-
     @staticmethod
     def _flat(context: Tree[Tensor]) -> dict[str, Tensor]:
         """Each leaf `[B T, *]` of `[B, T, *]`."""
         return cast("dict[str, Tensor]", tree_map(lambda leaf: leaf.flatten(0, 1), context))
 
 
-_EAGLE = "eagle2_hg_model"
 _FRESH = ("value_head.", "noise_net.", "state_norm.", "action_norm.")
 
 
@@ -291,7 +246,7 @@ def build(config: GR00TPolicyConfig, spec: EnvSpec, *, seed: int) -> GR00TPolicy
     shape = _shape(config.preset, folder)
     reader = Reader.of(spec, image_size=shape.vision.image_size, crop=shape.crop)
     _check(config, spec, shape, reader)
-    tokenizer = tiny_tokenizer() if config.preset == "tiny" else _tokenizer(config, folder)
+    tokenizer = tokenizer_of(config.preset, config.model_path, config.tokenizer_path)
     prompter = Prompter(tokenizer, shape, views=reader.views, room=config.max_prompt_tokens)
     with seeded_weights(seed):
         policy = GR00TPolicy(config, shape, reader, prompter, action_size=spec.action.shape[0])
@@ -324,7 +279,7 @@ def _prepared(policy: GR00TPolicy, *, seed: int) -> GR00TPolicy:
 def _shape(preset: str | None, folder: Path | None) -> GR00TShape:
     if folder is None:
         return TINY if preset == "tiny" else BASE
-    eagle = folder / _EAGLE / "config.json"
+    eagle = folder / EAGLE / "config.json"
     return shape_of(_read(folder / "config.json"), _read(eagle) if eagle.is_file() else None)
 
 
@@ -333,21 +288,12 @@ def _check(config: GR00TPolicyConfig, spec: EnvSpec, shape: GR00TShape, reader: 
         raise ConfigError("gr00t", f"expected an action [A], found {spec.action.shape}")
     sizes = (
         ("num_action_chunks", config.num_action_chunks, shape.head.horizon),
-        ("action", spec.action.shape[0], shape.head.action_size),
-        ("states", reader.state_size, shape.head.state_size),
+        ("gr00t.action", spec.action.shape[0], shape.head.action_size),
+        ("gr00t.states", reader.state_size, shape.head.state_size),
     )
     for place, found, most in sizes:
         if found > most:
-            raise ConfigError(f"gr00t.{place}", f"expected at most {most}, found {found}", "The model has no room for more.")
-
-
-def _tokenizer(config: GR00TPolicyConfig, folder: Path | None) -> Any:
-    places = [Path(config.tokenizer_path)] if config.tokenizer_path else [] if folder is None else [folder / _EAGLE, folder]
-    for place in places:
-        if any((place / name).is_file() for name in ("tokenizer.json", "vocab.json")):
-            return read_tokenizer(place)
-    found = f"expected a tokenizer in one of {[str(place) for place in places]}, found none"
-    raise ConfigError("gr00t.tokenizer_path", found, "Set it to a folder with the tokenizer of Eagle 2.5.")
+            raise ConfigError(place, f"expected at most {most}, found {found}", "The model has no room for more.")
 
 
 def _load(policy: GR00TPolicy, folder: Path) -> None:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlinf.core.data import EnvSpec
+from rlinf.core.data.tree import Tree
 from rlinf.core.errors import ConfigError
-from rlinf.core.tree import Tree
 from rlinf.models.observations.images import fit_images
 from rlinf.models.observations.reading import read_observation, read_states
 

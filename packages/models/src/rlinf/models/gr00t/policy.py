@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
-from rlinf.core.config import expect_range
+from rlinf.core.config import expect_at_least, expect_range
 from rlinf.core.data import EnvSpec
+from rlinf.core.data.sequences import Granularity
 from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
-from rlinf.core.sequences import Granularity
 from rlinf.models.actor_config import STATES, acting, check_vla, expect_sizes, expect_source
 from rlinf.models.flow import FlowSampling
 from rlinf.models.gr00t.metadata import check_statistics
+from rlinf.models.gr00t.shapes import BASE, TINY, GR00TShape
 from rlinf.models.lora import LoRAConfig
 from rlinf.models.observations.cameras import CAMERAS
 
@@ -74,17 +76,30 @@ class GR00TPolicyConfig:
 
     def __post_init__(self) -> None:
         expect_source(self.preset, self.model_path)
-        if self.num_action_chunks < 1:
-            raise ConfigError("num_action_chunks", f"expected at least 1, found {self.num_action_chunks}")
-        expect_range("max_prompt_tokens", self.max_prompt_tokens, 1)
+        most = math.inf if self._preset is None else self._preset.head.horizon
+        expect_range("num_action_chunks", self.num_action_chunks, 1, most)
+        expect_at_least("max_prompt_tokens", self.max_prompt_tokens, 1)
         expect_sizes("value_hidden", self.value_hidden or ())
+        if not self.default_task.strip():
+            raise ConfigError("default_task", f"expected a task in words, found '{self.default_task}'")
         if self.embodiment_tag not in EMBODIMENTS:
             raise ConfigError("embodiment_tag", f"expected one of {', '.join(EMBODIMENTS)}, found '{self.embodiment_tag}'")
 
     @property
     def traits(self) -> PolicyTraits:
         """What is known of the policy before it is built."""
-        return acting(critic=self.add_value_head, any_observation=(*CAMERAS, STATES), chunk=self.num_action_chunks)
+        return acting(
+            critic=self.add_value_head,
+            any_observation=(*CAMERAS, STATES),
+            chunk=self.num_action_chunks,
+            largest_action=None if self._preset is None else self._preset.head.action_size,
+            sampling=self.sampling,
+        )
+
+    @property
+    def _preset(self) -> GR00TShape | None:
+        """The sizes of the preset; None where a folder has them."""
+        return None if self.preset is None else {"tiny": TINY, "base": BASE}[self.preset]
 
     def check(self, place: str) -> None:
         """Refuses a folder that is not there.
@@ -94,6 +109,26 @@ class GR00TPolicyConfig:
             ConfigError: there is no such folder.
         """
         check_vla(self.model_path, place)
+
+    def check_tasks(self, texts: Sequence[str], place: str, spec: EnvSpec | None = None) -> None:
+        """Refuses prompts that are longer than `max_prompt_tokens`; see `rlinf.core.declarations.ChecksTasks`.
+
+        Without `spec` the text around images is not counted.
+        """
+        # After the refusals that need no tokenizer.
+        from rlinf.models.gr00t.observation import Reader
+        from rlinf.models.gr00t.prompt import Prompter, tokenizer_of
+
+        # The texts of a folder are those of the published sizes.
+        shape = self._preset or BASE
+        reader = None if spec is None else Reader.of(spec, image_size=shape.vision.image_size, crop=shape.crop)
+        if reader is not None and reader.tells_task and not texts:
+            return
+        tokenizer = tokenizer_of(self.preset, self.model_path, self.tokenizer_path)
+        prompter = Prompter(tokenizer, shape, views=0 if reader is None else reader.views, room=self.max_prompt_tokens)
+        told = texts if reader is None or reader.tells_task else ()
+        beside = "" if reader is not None or shape is TINY else "its images"
+        prompter.expect_room(told or [self.default_task], place, beside=beside)
 
     def check_statistics(self, place: str, actions: int | None = None) -> None:
         if self.model_path is not None:

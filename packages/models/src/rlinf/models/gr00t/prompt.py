@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
-from rlinf.core.errors import ConfigError, ShapeError
+from rlinf.core.errors import ConfigError
 from rlinf.models.gr00t.shapes import GR00TShape
+from rlinf.models.observations.prompts import expect_room
 
+EAGLE: Final = "eagle2_hg_model"
+"""Where the vision-language model is in the folder of a checkpoint."""
 PADDING = -1
 """No token: where a prompt is over."""
 
@@ -40,16 +44,52 @@ class Prompter:
         """`[B, L]` int32, L the room and the tokens of images; `PADDING` at the end.
 
         Raises:
-            ShapeError: a task is too long.
+            ConfigError: a task is too long.
         """
-        known = {task: self._encode(task) for task in set(tasks)}
-        return torch.stack([known[task] for task in tasks])
+        known = self._encode(tasks)
+        self._expect_room(known, "max_prompt_tokens")
+        length = self.room + self.image_tokens
+        padded = {task: [*ids, *[PADDING] * (length - len(ids))] for task, ids in known.items()}
+        return torch.tensor([padded[task] for task in tasks], dtype=torch.int32)
 
-    def _encode(self, task: str) -> Tensor:
-        text = self.shape.prompt.format(images=self.images, task=task)
-        ids = self.tokenizer(text, add_special_tokens=False).input_ids
-        spare = self.room + self.image_tokens - len(ids)
-        if spare < 0:
-            problem = f"expected at most {self.room} tokens, found {self.room - spare} in '{task}'"
-            raise ShapeError("gr00t(task_descriptions)", problem, "Raise max_prompt_tokens.")
-        return torch.tensor([*ids, *[PADDING] * spare], dtype=torch.int32)
+    def expect_room(self, tasks: Sequence[str], place: str, *, beside: str = "") -> None:
+        """Refuses tasks that are too long.
+
+        Args:
+            tasks: the instructions.
+            place: that of the model.
+            beside: what has tokens that are not counted, if anything.
+
+        Raises:
+            ConfigError: one is; the message has the key.
+        """
+        self._expect_room(self._encode(tasks), f"{place}.max_prompt_tokens", beside)
+
+    def _expect_room(self, known: Mapping[str, Sequence[int]], key: str, beside: str = "") -> None:
+        lengths = {task: len(ids) - self.image_tokens for task, ids in known.items()}
+        expect_room(lengths, self.room, key, beside=beside)
+
+    def _encode(self, tasks: Sequence[str]) -> dict[str, list[int]]:
+        """The ids of each task's prompt."""
+        distinct = list(dict.fromkeys(tasks))
+        prompts = [self.shape.prompt.format(images=self.images, task=task) for task in distinct]
+        return dict(zip(distinct, self.tokenizer(prompts, add_special_tokens=False).input_ids, strict=True))
+
+
+def tokenizer_of(preset: str | None, model_path: str | None, tokenizer_path: str | None) -> Any:
+    """The tokenizer of Eagle 2.5, from the folder that has it; of the tiny preset one that is made.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    from rlinf.models._tokenizers import read_tokenizer, tiny_tokenizer
+
+    if preset == "tiny":
+        return tiny_tokenizer()
+    folder = None if model_path is None else Path(model_path)
+    places = [Path(tokenizer_path)] if tokenizer_path else [] if folder is None else [folder / EAGLE, folder]
+    for place in places:
+        if any((place / name).is_file() for name in ("tokenizer.json", "vocab.json")):
+            return read_tokenizer(place)
+    found = f"expected a tokenizer in one of {[str(place) for place in places]}, found none"
+    raise ConfigError("gr00t.tokenizer_path", found, "Set it to a folder with the tokenizer of Eagle 2.5.")

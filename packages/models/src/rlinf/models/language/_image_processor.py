@@ -11,7 +11,7 @@ import transformers
 from numpy.typing import NDArray
 
 from rlinf.core.errors import CheckpointError, ConfigError
-from rlinf.core.problems import ShownPrompt
+from rlinf.core.language.problems import ShownPrompt
 from rlinf.models.language.images import IMAGE_GRID, IMAGE_PATCHES
 
 _hf: Any = transformers
@@ -35,7 +35,7 @@ class QwenImageProcessor:
         self._width: int = self._merge**2 * 3 * processor.temporal_patch_size * processor.patch_size**2
 
     def read(self, prompt: Sequence[int], images: Sequence[Any]) -> ShownPrompt:
-        """A prompt with its pictures; see `rlinf.core.problems.ImageProcessor`. Patches are float32."""
+        """A prompt with its pictures; see `rlinf.core.language.problems.ImageProcessor`. Patches are float32."""
         tokens = np.asarray(prompt, np.int64)
         marks = np.flatnonzero(tokens == self._mark)
         if len(marks) != len(images):
@@ -55,7 +55,7 @@ class QwenImageProcessor:
         return ShownPrompt(tokens=tuple(widened.tolist()), at=at, shown=shown, images=tuple(images))
 
     def save_pretrained(self, folder: str) -> None:
-        """Writes its sizes; see `rlinf.core.problems.ImageProcessor`."""
+        """Writes its sizes; see `rlinf.core.language.problems.ImageProcessor`."""
         self._processor.save_pretrained(folder)
 
     def _patches(self, images: Sequence[Any]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:

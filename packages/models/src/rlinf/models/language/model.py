@@ -10,12 +10,11 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor, nn
 
-from rlinf.core.data import Decision, LossOutput, Rescored, Weights
+from rlinf.core.data import Batch, Decision, LossOutput, Rescored, Weights
+from rlinf.core.data.tree import Tree
 from rlinf.core.errors import ShapeError
 from rlinf.core.metrics import Metric
 from rlinf.core.protocols import Mode
-from rlinf.core.trajectory import Batch
-from rlinf.core.tree import Tree
 from rlinf.models.base import BasePolicy
 from rlinf.models.heads import ValueHead
 from rlinf.models.language.network import as_network

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from rlinf.core.config import expect_range
+from rlinf.core.config import expect_at_least, expect_range
 from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
-from rlinf.core.generation import HOTTEST
-from rlinf.core.problems import ImageProcessor, Tokenizer
+from rlinf.core.language.generation import HOTTEST
+from rlinf.core.language.problems import ImageProcessor, Tokenizer
 from rlinf.core.registry import require_modules
 from rlinf.models.language.vocabulary import IMAGE_TOKENS, TokensConfig, folder_end_tokens
 from rlinf.models.lora import LoRAConfig
@@ -70,8 +70,7 @@ class LanguageConfig(NetworkConfig):
             other = "model_path" if self.model_path is not None else "overrides.vocab_size"
             raise ConfigError("tokens", f"expected one vocabulary, found that of {other} too", f"Set tokens or {other}.")
         expect_range("temperature", self.temperature, 0.0, HOTTEST, open_low=True)
-        if self.logit_chunk < 1:
-            raise ConfigError("logit_chunk", f"expected at least 1, found {self.logit_chunk}")
+        expect_at_least("logit_chunk", self.logit_chunk, 1)
 
     @property
     def traits(self) -> PolicyTraits:

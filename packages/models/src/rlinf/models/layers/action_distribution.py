@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from rlinf.core.arrays import as_numpy
 from rlinf.core.data import ArraySpec
+from rlinf.core.data.arrays import as_numpy
+from rlinf.core.data.sequences import Granularity
 from rlinf.core.errors import ConfigError
-from rlinf.core.sequences import Granularity
 from rlinf.models.flow.draws import draw_noise
 from rlinf.models.layers.gaussian import gaussian_entropy, gaussian_logprob, squash_log_slope, squashed_logprob
 

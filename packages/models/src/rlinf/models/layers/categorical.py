@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rlinf.core.arrays import as_numpy
 from rlinf.core.data import ArraySpec
+from rlinf.core.data.arrays import as_numpy
+from rlinf.core.data.sequences import Granularity
 from rlinf.core.errors import ConfigError
-from rlinf.core.sequences import Granularity
 from rlinf.models.actor_config import ActorCriticConfig
 from rlinf.models.flow.draws import draw
 from rlinf.models.layers.action_distribution import PolicyDistribution

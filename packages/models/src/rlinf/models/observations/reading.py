@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rlinf.core.arrays import as_numpy
+from rlinf.core.data.arrays import as_numpy
+from rlinf.core.data.tree import Tree
 from rlinf.core.errors import NonFiniteError, ShapeError
-from rlinf.core.tree import Tree
 from rlinf.models.observations.cameras import Camera
 
 

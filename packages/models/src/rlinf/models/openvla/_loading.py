@@ -17,7 +17,7 @@ from rlinf.models.openvla._prismatic import PrismaticVLM, build_prismatic
 from rlinf.models.openvla.architecture import PrismaticConfig
 from rlinf.models.openvla.bins import ActionBins
 from rlinf.models.openvla.folder import action_statistics, read_facts
-from rlinf.models.openvla.prompt import LLAMA_SPACE
+from rlinf.models.openvla.prompt import last_prompt_token
 from rlinf.models.openvla.weight_map import own_state
 
 _BINS = 256
@@ -67,12 +67,10 @@ def from_folder(folder: Path, n_action_bins: int | None, unnorm_key: str | None,
             raise ShapeError("openvla(model_path)", found, "Choose an environment with the checkpoint's actions.")
         normalizer.set_statistics(statistics)
     tokenizer = read_tokenizer(folder)
-    # A folder may have another tokenizer, to which the id means something else, or nothing.
-    llama = len(tokenizer) > LLAMA_SPACE and tokenizer.convert_ids_to_tokens(LLAMA_SPACE) == "▁"
     return Source(
         vlm=load_prismatic(folder, facts.architecture),
         tokenizer=tokenizer,
-        last_prompt_token=LLAMA_SPACE if llama else None,
+        last_prompt_token=last_prompt_token(tokenizer),
         bins=ActionBins(facts.architecture.vocabulary, n_action_bins or facts.bins),
         normalizer=normalizer,
     )

@@ -10,12 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlinf.core.data import Decision, EnvSpec, LossOutput, Rescored
+from rlinf.core.data import Batch, Decision, EnvSpec, LossOutput, Rescored
+from rlinf.core.data.sequences import at_granularity
+from rlinf.core.data.tree import Tree
 from rlinf.core.metrics import Metric
 from rlinf.core.protocols import Mode
-from rlinf.core.sequences import at_granularity
-from rlinf.core.trajectory import Batch
-from rlinf.core.tree import Tree
 from rlinf.models.base import BasePolicy
 from rlinf.models.heads import ValueHead
 from rlinf.models.lora import apply_lora

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from rlinf.core.data import EnvSpec
+from rlinf.core.data.tree import Tree
 from rlinf.core.errors import ShapeError
-from rlinf.core.tree import Tree
 from rlinf.models.observations.images import fit_images
 from rlinf.models.observations.reading import read_observation
 

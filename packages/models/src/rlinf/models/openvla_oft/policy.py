@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from rlinf.core.config import expect_range
+from rlinf.core.config import expect_at_least
 from rlinf.core.data import EnvSpec
+from rlinf.core.data.sequences import Granularity
 from rlinf.core.declarations import PolicyTraits
-from rlinf.core.errors import ConfigError
 from rlinf.core.registry import require_modules
-from rlinf.core.sequences import Granularity
 from rlinf.models.actor_config import acting, check_log_std, check_sampling, expect_source
 from rlinf.models.lora import LoRAConfig
 from rlinf.models.openvla.folder import check_folder, check_statistics
@@ -69,11 +69,10 @@ class OpenVLAOFTPolicyConfig:
     def __post_init__(self) -> None:
         expect_source(self.preset, self.model_path)
         for name in ("num_action_chunks", "num_images_in_input"):
-            if getattr(self, name) < 1:
-                raise ConfigError(name, f"expected at least 1, found {getattr(self, name)}")
+            expect_at_least(name, getattr(self, name), 1)
         check_sampling(self.temperature, 0.0, self.top_k)
-        expect_range("n_action_bins", self.n_action_bins, 2)
-        expect_range("max_prompt_length", self.max_prompt_length, 1)
+        expect_at_least("n_action_bins", self.n_action_bins, 2)
+        expect_at_least("max_prompt_length", self.max_prompt_length, 1)
         check_log_std(self.logstd_init)
 
     @property
@@ -85,6 +84,13 @@ class OpenVLAOFTPolicyConfig:
     def check(self, place: str) -> None:
         """As `check_vla`; and refuses a dataset of which it has no statistics."""
         check_folder(self.model_path, self.unnorm_key, place)
+
+    def check_tasks(self, texts: Sequence[str], place: str, spec: EnvSpec | None = None) -> None:
+        """Refuses prompts that are longer than `max_prompt_length`; see `rlinf.core.declarations.ChecksTasks`."""
+        # After the refusals that need no tokenizer.
+        from rlinf.models.openvla.prompt import expect_room
+
+        expect_room(texts, model_path=self.model_path, length=self.max_prompt_length, place=place)
 
     def check_statistics(self, place: str, actions: int | None = None) -> None:
         check_statistics("openvla_oft", self.model_path, self.unnorm_key, place, actions)

@@ -58,8 +58,10 @@ def load_network(network: nn.Module, folder: Path) -> None:
         raise CheckpointError(str(folder), f"{len(missing)} tensors are missing, such as {sorted(missing)[:3]}")
 
 
-def read_tokenizer(folder: Path) -> Any:
-    """The tokenizer of the folder, from its own files."""
+def tokenizer_of(folder: Path | None, of: PiArchitecture) -> Any:
+    """The tokenizer of the folder, from its own files; of a preset one that is made."""
+    if folder is None:
+        return _tokenizers.tiny_tokenizer(of.vocabulary)
     try:
         return _tokenizers.read_tokenizer(folder)
     except (OSError, ValueError) as error:

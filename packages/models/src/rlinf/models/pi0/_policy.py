@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,41 +12,35 @@ import torch
 from torch import Tensor, nn
 from transformers.initialization import no_init_weights
 
-from rlinf.core.arrays import as_numpy
 from rlinf.core.capabilities import FlowRegression
-from rlinf.core.data import ArraySpec, Decision, EnvSpec, LossOutput, Rescored
-from rlinf.core.errors import ConfigError, ShapeError
+from rlinf.core.data import ArraySpec, Batch, Decision, EnvSpec, LossOutput, Rescored
+from rlinf.core.data.arrays import as_numpy
+from rlinf.core.data.tree import Tree
+from rlinf.core.errors import ShapeError
 from rlinf.core.protocols import Mode
-from rlinf.core.trajectory import Batch
-from rlinf.core.tree import Tree
-from rlinf.models._tokenizers import tiny_tokenizer
 from rlinf.models.base import BasePolicy
 from rlinf.models.flow import (
     Chain,
     ChainScore,
     ExploreNoiseNet,
+    FlowSampler,
     draw_noise,
     draw_time,
-    guided,
-    initial_noise,
     interpolate,
     matching_loss,
-    of_decision,
-    prefix_weights,
-    sample_chain,
-    score_chain,
 )
-from rlinf.models.flow.chain import Field
+from rlinf.models.flow.field import Field
 from rlinf.models.heads import ValueHead
 from rlinf.models.lora import apply_lora
 from rlinf.models.normalization import Normalizer, Scheme
 from rlinf.models.observations.images import fit_images, standardize
+from rlinf.models.observations.prompts import expect_room
 from rlinf.models.observations.reading import read_states
 from rlinf.models.pi0 import _checkpoint as checkpoint
 from rlinf.models.pi0._network import PiNetwork, Prefix
-from rlinf.models.pi0.architecture import CAMERAS, PiArchitecture, base, check_sizes, tiny
-from rlinf.models.pi0.policy import PI05PolicyConfig, PiConfig
-from rlinf.models.pi0.prompt import padded, state_prompt, task_prompt, texts
+from rlinf.models.pi0.architecture import CAMERAS, PiArchitecture, check_sizes
+from rlinf.models.pi0.policy import PiConfig
+from rlinf.models.pi0.prompt import encode, padded, state_prompt, task_prompt, texts
 from rlinf.models.pi0.statistics import read_statistics
 from rlinf.models.precision import cast_weights
 from rlinf.models.seeding import seeded_weights
@@ -82,8 +75,15 @@ class PiPolicy(BasePolicy):
         self.tokenizer = tokenizer
         self.states, self.actions = states, actions
         self.value_head, self.noise_net = value_head, noise_net
-        self.noise_level = config.sampling.level(0)
         self.noise_shape: tuple[int, int] = (network.of.horizon, network.of.max_action_dim)
+        self.sampler = FlowSampler(
+            sampling=config.sampling,
+            noise_shape=self.noise_shape,
+            executed=(config.num_action_chunks, len(actions.first)),
+            granularity=config.logprob_type,
+            spread=noise_net,
+            level=config.sampling.level(0),
+        )
         self._compiled: Velocity | None = None
 
     @torch.no_grad()
@@ -93,18 +93,7 @@ class PiPolicy(BasePolicy):
         """See `BasePolicy`; the prefix is read once, whatever the number of denoising steps."""
         context = self.context(env_obs)
         prefix, state = self.read(context)
-        train, sampling = mode == "train", self.config.sampling
-        shape = (len(state), *self.noise_shape)
-        noise = initial_noise(shape, sampling, train=train, generator=generator, device=state.device, dtype=state.dtype)
-        chain = sample_chain(
-            self._field(state, prefix),
-            noise,
-            sampling,
-            noise_level=self.noise_level,
-            train=train,
-            spread=self.noise_net,
-            generator=generator,
-        )
+        chain = self.sampler.sample(self._field(state, prefix), state, train=mode == "train", generator=generator)
         return self._decision(context, chain, prefix)
 
     def default_forward(self, batch: Batch[Tensor]) -> Rescored[Tensor]:
@@ -114,18 +103,11 @@ class PiPolicy(BasePolicy):
         tree = cast("Mapping[str, Tensor]", trajectory.context)
         context = {key: leaf.flatten(0, 1).to(self._device) for key, leaf in tree.items()}
         prefix, state = self.read(context)
-        score = score_chain(
-            self._field(state, prefix),
-            context["chains"],
-            context["denoise_inds"],
-            context["noise_level"],
-            self.config.sampling,
-            spread=self.noise_net,
-        )
+        score = self.sampler.score(self._field(state, prefix), context)
         value = self._value(score, prefix)
         return Rescored(
-            logprob=_unflatten(self._level(score.logprob), shape),
-            entropy=_unflatten(self._level(score.entropy), shape),
+            logprob=_unflatten(self.sampler.of_decision(score.logprob), shape),
+            entropy=_unflatten(self.sampler.of_decision(score.entropy), shape),
             value=None if value is None else _unflatten(value, shape),
         )
 
@@ -154,26 +136,17 @@ class PiPolicy(BasePolicy):
             counts = torch.as_tensor(mask, device=self._device)[:, : given.shape[1]]
         target = self._padded(given)
         counts = nn.functional.pad(counts, (0, target.shape[1] - counts.shape[1]))
-        found = self._regression(target, state, prefix, generator)
-        return matching_loss(found.prediction, found.target, counts)
+        noise = draw_noise(target.shape, target, generator)
+        time = draw_time(len(target), target, generator)
+        x, wanted = interpolate(target, noise, time)
+        velocity, _ = self._field(state, prefix)(x, time)
+        return matching_loss(velocity, wanted, counts)
 
-    def flow_regression(self, context: Tree[Any], action: Any, *, generator: torch.Generator | None = None) -> FlowRegression:
-        """See `rlinf.core.capabilities.HasFlowRegression`; K and A, what was executed, in the place of H and D.
-
-        Args:
-            context: that of the decisions; what the chains end with completes the executed part.
-            action: `[B, K, A]`.
-            generator: the source of time and noise.
-        """
+    def flow_regression(self, context: Tree[Any]) -> FlowRegression:
+        """With `sampling.likelihood: matching`; see `rlinf.core.capabilities.HasFlowRegression`."""
         tree = {key: leaf.to(self._device) for key, leaf in cast("Mapping[str, Tensor]", context).items()}
         prefix, state = self.read(tree)
-        executed = self.actions.normalize(torch.as_tensor(action, device=self._device, dtype=torch.float32))
-        steps, size = executed.shape[1:]
-        target = tree["chains"][:, -1].clone()
-        target[:, :steps, :size] = executed
-        found = self._regression(target, state, prefix, generator)
-        prediction, wanted = (x[:, :steps, :size] for x in (found.prediction, found.target))
-        return FlowRegression(prediction=prediction, target=wanted, time=found.time)
+        return self.sampler.regress(self._field(state, prefix), tree)
 
     @torch.no_grad()
     def steer(self, env_obs: Tree[Any], noise: Any) -> Tensor:
@@ -183,35 +156,30 @@ class PiPolicy(BasePolicy):
             raise ShapeError(
                 "steer(noise)", f"expected [B, {self.noise_shape[0]}, {self.noise_shape[1]}], found {tuple(start.shape)}"
             )
-        chain = sample_chain(
-            self._field(state, prefix), start, self.config.sampling, noise_level=0.0, train=False, spread=self.noise_net
-        )
-        return self._executed(chain.action)
+        return self._executed(self.sampler.follow(self._field(state, prefix), start).action)
 
     @torch.no_grad()
     def continue_chunk(
         self, env_obs: Tree[Any], previous: Any, *, delay: int, generator: torch.Generator | None = None
     ) -> Decision[Tensor]:
-        """A chunk that agrees with the previous one: guided by it, deterministic but for the initial noise.
+        """A chunk that agrees with the previous one: guided by it, deterministic but for the initial noise, that of mode "eval".
 
         Args:
             env_obs: observations.
             previous: `[B, n, A]`, what the chunk in execution still holds, its first step the next to be executed; n ≤ H.
             delay: steps of it that will have been executed when the new chunk is there.
-            generator: the source of the initial noise, which is drawn even though nothing else is.
+            generator: the source of the initial noise, where `eval_noise` draws any.
         """
         context = self.context(env_obs)
         prefix, state = self.read(context)
         rest = torch.as_tensor(previous, device=self._device)[:, : self.noise_shape[0]]
-        weight = prefix_weights(self.noise_shape[0], delay=delay, known=rest.shape[1]).to(self._device)
-        field = guided(self._field(state, prefix), self._padded(rest), weight)
-        noise = draw_noise((len(state), *self.noise_shape), state, generator)
-        chain = sample_chain(field, noise, self.config.sampling, noise_level=0.0, train=False, spread=self.noise_net)
+        field = self._field(state, prefix)
+        chain = self.sampler.go_on(field, self._padded(rest), known=rest.shape[1], delay=delay, generator=generator)
         return self._decision(context, chain, prefix)
 
     def set_global_step(self, step: int) -> None:
         """Sets η by the schedule of `sampling.noise_anneal`."""
-        self.noise_level = self.config.sampling.level(step)
+        self.sampler.level = self.config.sampling.level(step)
 
     def enable_torch_compile(self, mode: str = "default") -> None:
         """Compiles the expert's denoising step, in a mode of `torch.compile`; "reduce-overhead" also captures a CUDA graph."""
@@ -250,12 +218,9 @@ class PiPolicy(BasePolicy):
             prompts = [state_prompt(task, row) for task, row in zip(texts(tasks), told, strict=True)]
         # Many rows share a task: each text is tokenized once.
         unique, index = np.unique(np.array(prompts), return_inverse=True)
-        encoded = self.tokenizer(unique.tolist(), add_special_tokens=False)["input_ids"]
-        rows = [[self.tokenizer.bos_token_id, *row] for row in encoded]
-        longest, limit = max(map(len, rows)), self.network.of.max_token_length
-        if longest > limit:
-            found = f"expected prompts of at most {limit} tokens, found one of {longest}"
-            raise ConfigError("max_token_length", found, f"Set it to {longest} or more.")
+        rows, limit = encode(unique.tolist(), self.tokenizer), self.network.of.max_token_length
+        lengths = {" ".join(prompt.split()): len(row) for prompt, row in zip(unique.tolist(), rows, strict=True)}
+        expect_room(lengths, limit, "max_token_length")
         ids, valid = padded(rows, limit)
         return torch.as_tensor(ids[index], device=self._device), torch.as_tensor(valid[index], device=self._device)
 
@@ -268,25 +233,17 @@ class PiPolicy(BasePolicy):
         return prefix, nn.functional.pad(states, (0, missing))
 
     def _decision(self, context: dict[str, Tensor], chain: Chain, prefix: Prefix) -> Decision[Tensor]:
-        context |= {"chains": chain.states, "denoise_inds": chain.index, "noise_level": chain.level}
         return Decision(
             action=self._executed(chain.action),
-            logprob=self._level(chain.score.logprob),
+            logprob=self.sampler.of_decision(chain.score.logprob),
             value=self._value(chain.score, prefix),
-            context=context,
+            context=context | chain.recorded,
             version=self.version,
         )
 
     def _field(self, state: Tensor, prefix: Prefix) -> Field:
         velocity = self._compiled or self.network.velocity
         return lambda x, time: velocity(x, time, state, prefix)
-
-    def _regression(self, target: Tensor, state: Tensor, prefix: Prefix, generator: torch.Generator | None) -> FlowRegression:
-        noise = draw_noise(target.shape, target, generator)
-        time = draw_time(len(target), target, generator)
-        x, wanted = interpolate(target, noise, time)
-        velocity, _ = self._field(state, prefix)(x, time)
-        return FlowRegression(prediction=velocity, target=wanted, time=time)
 
     def _padded(self, action: Tensor) -> Tensor:
         """Actions of the environment in the units and the shape of the model, `[B, H, D]`; the last step is repeated."""
@@ -298,11 +255,6 @@ class PiPolicy(BasePolicy):
     def _executed(self, x: Tensor) -> Tensor:
         """`[B, K, A]` in the units of the environment, of `[B, H, D]`."""
         return self.actions.unnormalize(x[:, : self.config.num_action_chunks, : len(self.actions.first)])
-
-    def _level(self, x: Tensor) -> Tensor:
-        """Of what counts in a decision, at the declared granularity."""
-        steps, size, sampling = self.config.num_action_chunks, len(self.actions.first), self.config.sampling
-        return of_decision(x, steps=steps, size=size, level=self.config.logprob_type, density=sampling.density)
 
     def _value(self, score: ChainScore, prefix: Prefix) -> Tensor | None:
         if self.value_head is None:
@@ -320,9 +272,9 @@ _SCHEMES: Mapping[str, Scheme] = {"pi0": "mean_std", "pi05": "quantile"}
 
 def build_policy(config: PiConfig, spec: EnvSpec, *, seed: int) -> PiPolicy:
     folder = None if config.model_path is None else Path(config.model_path)
-    of = architecture(config, folder)
+    of = config.architecture()
     states, actions = check_sizes(spec, of, config.kind, config.num_action_chunks)
-    tokenizer = tiny_tokenizer(of.vocabulary) if folder is None else checkpoint.read_tokenizer(folder)
+    tokenizer = checkpoint.tokenizer_of(folder, of)
     statistics = {} if folder is None else read_statistics(folder, config.asset_id)
     with seeded_weights(seed):
         # load_network refuses a folder that lacks a tensor, so drawing billions of weights first would be for nothing.
@@ -336,7 +288,7 @@ def build_policy(config: PiConfig, spec: EnvSpec, *, seed: int) -> PiPolicy:
             actions=_normalizer(config, actions, statistics.get("actions"), spec.action),
             value_head=_value_head(config, of),
             noise_net=_noise_net(config, of),
-            prompt_states=_prompt_states(config, folder, of),
+            prompt_states=config.prompt_states(of),
         )
     if folder is not None:
         checkpoint.load_network(network, folder)
@@ -351,19 +303,6 @@ def build_policy(config: PiConfig, spec: EnvSpec, *, seed: int) -> PiPolicy:
     return policy
 
 
-def architecture(config: PiConfig, folder: Path | None) -> PiArchitecture:
-    """The sizes of the preset, or of the folder, with what the configuration changes."""
-    of = base(config.kind) if config.preset == "base" else tiny(config.kind)
-    if folder is not None:
-        of = checkpoint.read_architecture(folder, config.kind)
-    names = ("horizon", "max_state_dim", "max_action_dim", "max_token_length", "value_hidden_sizes")
-    changed: dict[str, Any] = {name: getattr(config, name) for name in names if getattr(config, name) is not None}
-    image = of.vision.image if config.image_size is None else config.image_size
-    if image % of.vision.patch:
-        raise ConfigError("image_size", f"expected a multiple of the patch, {of.vision.patch}, found {image}")
-    return replace(of, vision=replace(of.vision, image=image), **changed)
-
-
 def _normalizer(config: PiConfig, size: int, statistics: Mapping[str, Any] | None, bounds: ArraySpec) -> Normalizer:
     normalizer = Normalizer(size, _SCHEMES[config.kind])
     if statistics is not None:
@@ -375,15 +314,6 @@ def _normalizer(config: PiConfig, size: int, statistics: Mapping[str, Any] | Non
             # The bounds become ±1 under either scheme.
             normalizer.set_statistics({"q01": low, "q99": high, "mean": 0.5 * (low + high), "std": 0.5 * (high - low)})
     return normalizer
-
-
-def _prompt_states(config: PiConfig, folder: Path | None, of: PiArchitecture) -> int:
-    """To how many numbers the state in the prompt is padded; 0 for those of the environment."""
-    if not isinstance(config, PI05PolicyConfig):
-        return 0
-    own = folder is not None and checkpoint.of_lerobot(folder)
-    padded = own if config.pad_prompt_state is None else config.pad_prompt_state
-    return of.max_state_dim if padded else 0
 
 
 def _value_head(config: PiConfig, of: PiArchitecture) -> ValueHead | None:

@@ -201,5 +201,6 @@ def check_sizes(spec: EnvSpec, of: PiArchitecture, kind: Kind, num_action_chunks
         if size > limit:
             raise ConfigError(name, f"expected at least the environment's {size}, found {limit}", f"Set it to {size} or more.")
     if num_action_chunks > of.horizon:
-        raise ConfigError("num_action_chunks", f"expected at most the horizon, {of.horizon}, found {num_action_chunks}")
+        problem = f"expected at most the horizon, {of.horizon}, found {num_action_chunks}"
+        raise ConfigError("num_action_chunks", problem, f"Set num_action_chunks={of.horizon}, or less.")
     return states, actions

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from rlinf.core.config import expect_range
+from rlinf.core.config import expect_at_least
 from rlinf.core.data import EnvSpec
+from rlinf.core.data.sequences import Granularity
 from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import require_modules
-from rlinf.core.sequences import Granularity
-from rlinf.models.actor_config import acting, check_vla, expect_sizes, expect_source
+from rlinf.models.actor_config import STATES, acting, check_vla, expect_sizes, expect_source
 from rlinf.models.flow.sampling import FlowSampling
 from rlinf.models.lora import LoRAConfig
-from rlinf.models.pi0.architecture import Kind
+from rlinf.models.pi0.architecture import Kind, PiArchitecture, base, tiny
 from rlinf.models.pi0.statistics import check_statistics, checked_asset
 
 if TYPE_CHECKING:
@@ -67,11 +68,12 @@ class PiConfig:
 
     def __post_init__(self) -> None:
         expect_source(self.preset, self.model_path)
-        if self.num_action_chunks < 1 or (self.horizon is not None and self.horizon < self.num_action_chunks):
-            found = f"expected 1 ≤ num_action_chunks ≤ horizon, found {self.num_action_chunks} and {self.horizon}"
-            raise ConfigError("num_action_chunks", found)
+        horizon = self.horizon or (None if self._preset is None else self._preset.horizon)
+        if self.num_action_chunks < 1 or (horizon is not None and horizon < self.num_action_chunks):
+            found = f"expected 1 ≤ num_action_chunks ≤ horizon, found {self.num_action_chunks} and {horizon}"
+            raise ConfigError("num_action_chunks", found, "Lower it, or raise horizon.")
         for name in ("image_size", "max_state_dim", "max_action_dim", "max_token_length"):
-            expect_range(name, getattr(self, name), 1)
+            expect_at_least(name, getattr(self, name), 1)
         expect_sizes("value_hidden_sizes", self.value_hidden_sizes or ())
         if self.lora is not None and self.train_expert_only:
             raise ConfigError("lora", "adapts the vision-language model, which train_expert_only freezes", "Drop one of the two.")
@@ -80,14 +82,64 @@ class PiConfig:
     def traits(self) -> PolicyTraits:
         """What is known of the policy before it is built."""
         return acting(
-            critic=self.add_value_head, observations=("main_images", "states", "task_descriptions"), chunk=self.num_action_chunks
+            critic=self.add_value_head,
+            observations=("main_images", "states", "task_descriptions"),
+            chunk=self.num_action_chunks,
+            largest_action=self.max_action_dim or (None if self._preset is None else self._preset.max_action_dim),
+            largest_action_key="max_action_dim",
+            sampling=self.sampling,
         )
+
+    @property
+    def _preset(self) -> PiArchitecture | None:
+        """The sizes of the preset; None where a folder has them."""
+        return None if self.preset is None else {"tiny": tiny, "base": base}[self.preset](self.kind)
+
+    def architecture(self) -> PiArchitecture:
+        """The sizes of the preset, or of the folder, with what is changed here."""
+        of = self._preset
+        if of is None:
+            from rlinf.models.pi0._checkpoint import read_architecture
+
+            of = read_architecture(Path(str(self.model_path)), self.kind)
+        names = ("horizon", "max_state_dim", "max_action_dim", "max_token_length", "value_hidden_sizes")
+        changed: dict[str, Any] = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        image = of.vision.image if self.image_size is None else self.image_size
+        if image % of.vision.patch:
+            raise ConfigError("image_size", f"expected a multiple of the patch, {of.vision.patch}, found {image}")
+        return replace(of, vision=replace(of.vision, image=image), **changed)
+
+    def prompt_states(self, of: PiArchitecture) -> int:
+        """To how many numbers the state in the prompt is padded; 0 if it has those of the environment, or none is there."""
+        return 0
 
     def check(self, place: str) -> None:
         """As `check_vla`; and refuses statistics that are not in it."""
         check_vla(self.model_path, place)
         if self.model_path is not None:
             checked_asset(Path(self.model_path), self.asset_id, place)
+
+    def check_tasks(self, texts: Sequence[str], place: str, spec: EnvSpec | None = None) -> None:
+        """Refuses prompts that are longer than `max_token_length`; see `rlinf.core.declarations.ChecksTasks`.
+
+        The state in the prompt of π0.5 counts as the one that takes the most tokens; what it takes is not counted before `spec`.
+        """
+        if not texts:
+            return
+        # After the refusals that need no tokenizer.
+        from rlinf.models.observations.prompts import expect_room
+        from rlinf.models.pi0 import _checkpoint as checkpoint
+        from rlinf.models.pi0.prompt import longest_prompts
+
+        folder = None if self.model_path is None else Path(self.model_path)
+        of = self.architecture()
+        known = self.prompt_states(of)
+        if spec is not None and STATES in spec.observation:
+            known = max((known, *spec.observation[STATES].shape))
+        beside = "" if known or self.kind == "pi0" else "the state"
+        states = None if self.kind == "pi0" else known
+        lengths = longest_prompts(texts, checkpoint.tokenizer_of(folder, of), states)
+        expect_room(lengths, of.max_token_length, f"{place}.max_token_length", beside=beside)
 
     def check_statistics(self, place: str, actions: int | None = None) -> None:
         if self.model_path is not None:
@@ -135,3 +187,12 @@ class PI05PolicyConfig(PiConfig):
     pad_prompt_state: bool | None = None
     """Whether the state in the prompt is padded with zeros to `max_state_dim`, as by LeRobot, or has the environment's size, as by
     openpi. None: as `model_path` was trained, if it is a folder of LeRobot padded; a preset is not."""
+
+    def prompt_states(self, of: PiArchitecture) -> int:
+        if self.pad_prompt_state is not None:
+            return of.max_state_dim if self.pad_prompt_state else 0
+        if self.model_path is None:
+            return 0
+        from rlinf.models.pi0._checkpoint import of_lerobot
+
+        return of.max_state_dim if of_lerobot(Path(self.model_path)) else 0

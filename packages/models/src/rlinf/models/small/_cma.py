@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from rlinf.core.data import ArraySpec, Decision
+from rlinf.core.data.tree import Tree
 from rlinf.core.errors import ShapeError
 from rlinf.core.protocols import Mode
-from rlinf.core.tree import Tree
 from rlinf.models.actor_config import STATES
 from rlinf.models.heads import ValueHead
 from rlinf.models.layers.action_distribution import ActionDistribution

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rlinf.core.data import ArraySpec
-from rlinf.core.tree import Tree
+from rlinf.core.data.tree import Tree
 from rlinf.models.actor_config import STATES
 from rlinf.models.heads import ValueHead
 from rlinf.models.layers.action_distribution import ActionDistribution

@@ -11,10 +11,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from rlinf.core.data import ArraySpec
+from rlinf.core.data import ArraySpec, Batch
+from rlinf.core.data.tree import Tree
 from rlinf.core.protocols import AllReduce
-from rlinf.core.trajectory import Batch
-from rlinf.core.tree import Tree
 from rlinf.models.actor_config import is_numbered
 from rlinf.models.layers.action_distribution import ActionDistribution, PolicyDistribution
 from rlinf.models.layers.activations import make_activation

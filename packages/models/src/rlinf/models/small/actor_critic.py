@@ -9,12 +9,11 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from rlinf.core.data import Decision, LossOutput, Rescored
+from rlinf.core.data import Batch, Decision, LossOutput, Rescored
+from rlinf.core.data.tree import Tree
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.metrics import Metric
 from rlinf.core.protocols import Mode
-from rlinf.core.trajectory import Batch
-from rlinf.core.tree import Tree
 from rlinf.models.actor_config import ActorCriticConfig
 from rlinf.models.base import BasePolicy
 from rlinf.models.heads import CrossQHead, MultiQHead

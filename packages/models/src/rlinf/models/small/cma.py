@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rlinf.core.config import expect_at_least
 from rlinf.core.data import EnvSpec
 from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
@@ -46,8 +47,7 @@ class CMAPolicyConfig(ActorCriticConfig):
         ActorCriticConfig.__post_init__(self)
         for name in _SIZES:
             least = 2 if name == "vocab_size" else 1
-            if getattr(self, name) < least:
-                raise ConfigError(name, f"expected at least {least}, found {getattr(self, name)}")
+            expect_at_least(name, getattr(self, name), least)
 
     @property
     def traits(self) -> PolicyTraits:

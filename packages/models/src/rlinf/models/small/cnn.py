@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from rlinf.core.config import expect_at_least
 from rlinf.core.data import EnvSpec
 from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
@@ -42,8 +43,7 @@ class CNNPolicyConfig(ActorCriticConfig):
     def __post_init__(self) -> None:
         ActorCriticConfig.__post_init__(self)
         for name in ("image_features", "state_features"):
-            if getattr(self, name) < 1:
-                raise ConfigError(name, f"expected at least 1, found {getattr(self, name)}")
+            expect_at_least(name, getattr(self, name), 1)
         expect_sizes("hidden_sizes", self.hidden_sizes)
 
     @property

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from rlinf.core.agents import AgentTask, Conversation, Episode, EpisodeFinish, Generate, Tool, ToolBox, ToolError
 from rlinf.core.errors import ConfigError
 from rlinf.runners.agent.playing import OutOfContext
-from rlinf.runners.config.schema import positive
+from rlinf.runners.config.schema import not_negative, positive
 
 NAME = "delegate"
 """By which the model hands subtasks on."""
@@ -71,9 +71,7 @@ class Delegate:
 
     def __post_init__(self) -> None:
         positive(max_agents=self.max_agents, sub_turns=self.sub_turns)
-        for name, value in (("max_width", self.max_width), ("max_depth", self.max_depth)):
-            if value < 0:
-                raise ConfigError(name, f"expected 0 or more, found {value}")
+        not_negative(max_width=self.max_width, max_depth=self.max_depth)
         for name, text, known in (
             ("sub_prompt", self.sub_prompt, {"subtask": ""}),
             ("sub_result", self.sub_result, {"number": 1, "answer": ""}),

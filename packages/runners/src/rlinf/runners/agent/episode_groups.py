@@ -15,7 +15,7 @@ from typing import Any
 
 from rlinf.core.agents import Episode
 from rlinf.core.data import Completion
-from rlinf.core.generation import Generator as TextGenerator
+from rlinf.core.language.generation import Generator as TextGenerator
 
 
 class EpisodeGroup:

@@ -25,8 +25,8 @@ from rlinf.core.agents.stopping import written_until
 from rlinf.core.capabilities import HasContext
 from rlinf.core.data import Completion
 from rlinf.core.errors import ConfigError, RLinfError
-from rlinf.core.generation import Generator, SamplingConfig
-from rlinf.core.problems import Problem, Split, Tokenizer
+from rlinf.core.language.generation import Generator, SamplingConfig
+from rlinf.core.language.problems import Problem, Split, Tokenizer
 from rlinf.core.random import keyed_seed
 from rlinf.runners.agent.episode_groups import PlayedEpisode
 from rlinf.runners.agent.schema import AgentSection

@@ -6,17 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from rlinf.core.agents import Episode
+from rlinf.core.agents import Branch, Episode
+from rlinf.core.data import Trajectory
 from rlinf.core.errors import RLinfError
+from rlinf.core.language.problems import Tokenizer
 from rlinf.core.rewards import RewardSample
-from rlinf.core.trajectory import Trajectory
 from rlinf.runners.agent.schema import AgentConfig
-from rlinf.runners.agent.transcripts import transcript
 from rlinf.runners.conversations.rows import episode_rows
 from rlinf.runners.reasoning.generation.admission import GroupReport, Response
 from rlinf.runners.reasoning.generation.prompt_groups import JobSpec, PromptGroup
 from rlinf.runners.reasoning.generation.reward import LanguageRewardWorker
 from rlinf.runners.reasoning.topology import Channels, Written
+
+READ = ("⟦", "⟧")
+"""Around what the model read and did not write: masked, nothing is learned from it."""
 
 
 class AgentRewardWorker(LanguageRewardWorker):
@@ -85,3 +88,23 @@ def _measured(episode: Episode) -> Mapping[str, float]:
         "failed": float(episode.failed),
         "retried": float(episode.attempts - 1),
     }
+
+
+def transcript(episode: Episode, tokenizer: Tokenizer) -> str:
+    """What was written after the prompt; branches follow each other, and a failure is named at the end."""
+    parts = [_branch(branch, tokenizer) for branch in episode.branches]
+    if episode.failure:
+        parts.append(f"[{episode.finish}: {episode.failure}]")
+    return "\n".join(parts)
+
+
+def _branch(branch: Branch, tokenizer: Tokenizer) -> str:
+    text = f"[{branch.agent}] " if branch.agent else ""
+    for number, turn in enumerate(branch.turns):
+        if number < branch.inherited:
+            continue
+        # The prompt of the first turn is that of the problem, which stands beside it.
+        read = tokenizer.decode(turn.prompt) if number else ""
+        text += f"{READ[0]}{read}{READ[1]}" if read else ""
+        text += tokenizer.decode([int(token) for token in turn.completion.tokens])
+    return text

@@ -14,12 +14,12 @@ from typing import Any
 
 from rlinf.core.agents import Episode, PolicyEndpoint, SessionConfig, ToolBox
 from rlinf.core.errors import ConfigError
-from rlinf.core.generation import SamplingConfig
+from rlinf.core.language.generation import SamplingConfig
 from rlinf.core.random import keyed_seed
 from rlinf.runners.agent.episode_groups import EpisodeGroup, PlayedEpisode
 from rlinf.runners.agent.playing import Task, TurnGenerator, play
-from rlinf.runners.agent.remote_tools import RemoteTools
 from rlinf.runners.agent.schema import AgentConfig
+from rlinf.runners.agent.tool_worker import RemoteTools
 from rlinf.runners.conversations.conversation import turn_ends
 from rlinf.runners.reasoning.generation.prompt_groups import Held, JobSpec, PromptGroup
 from rlinf.runners.reasoning.generation.rollout import ABORT_S, Generated, LanguageRolloutWorker

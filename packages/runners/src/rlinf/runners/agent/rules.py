@@ -76,9 +76,5 @@ AGENT: Final[Sequence[Rule[AgentConfig]]] = (
 
 
 def read_agent(data: Section) -> AgentConfig:
-    """The typed configuration of an agent's run, to which none of these rules objects.
-
-    Raises:
-        ConfigError: one line per fault, each with its dotted path.
-    """
+    """The typed configuration of an agent's run, to which no rule objects; `ConfigError` with one line per fault otherwise."""
     return read_run(AgentConfig, data, task_type="agent", rules=AGENT)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from rlinf.core.agents import EndpointConfig, Workflow
 from rlinf.core.errors import ConfigError
-from rlinf.core.problems import Problem
+from rlinf.core.language.problems import Problem
 from rlinf.core.registry import ENDPOINTS, WORKFLOWS
 from rlinf.runners.config.schema import chosen, not_negative, positive
 from rlinf.runners.config.sections import resolved

@@ -1,4 +1,4 @@
-"""`ToolWorker`: a process in which tools run, for all rollout workers.
+"""`ToolWorker`: a process in which tools run, for all rollout workers; and `RemoteTools`, with which they call them.
 
 rollout ──ToolRequest──► tool worker ──► tools ──ToolAnswer──► rollout
                          (starts) ──ToolWorkerStarted──► rollout, which sends again what it still waits for
@@ -7,12 +7,16 @@ rollout ──ToolRequest──► tool worker ──► tools ──ToolAnswer�
 from __future__ import annotations
 
 import asyncio
+import json
 import uuid
-from dataclasses import dataclass
+import zlib
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from rlinf.core.agents import ToolBox
-from rlinf.core.tool_calls import ToolCall, ToolResult
+from rlinf.core.language.tool_calls import ToolCall, ToolResult
 from rlinf.core.worker import Worker, idempotent
 from rlinf.runners.agent.schema import AgentConfig
 from rlinf.runners.reasoning.topology import Channels, queue_name
@@ -101,3 +105,105 @@ class ToolWorker(Worker):
     @cached_property
     def _tools(self) -> ToolBox:
         return self.cfg.agent.toolbox()
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A call whose answer has not come yet."""
+
+    request: ToolRequest
+    rank: int
+    """The tool worker that makes it."""
+    answer: asyncio.Future[ToolResult]
+    resent: int = 0
+
+
+class RemoteTools:
+    """Sends the calls of one job to tool workers, and again where a worker's process ended under them.
+
+    Args:
+        job: its key.
+        rollout: the rank of the rollout worker that asks.
+        tool_ranks: how many tool workers there are.
+        channels: the way to them.
+        resends: how often a call is sent again; then the model is told that it was lost.
+        keeps: whether answers of the tool of a name are kept, so that the same call goes to the same worker.
+    """
+
+    def __init__(
+        self, job: str, rollout: int, tool_ranks: int, channels: Channels, *, resends: int, keeps: Callable[[str], bool]
+    ) -> None:
+        self._job, self._rollout, self._ranks, self._channels = job, rollout, tool_ranks, channels
+        self._resends, self._keeps = resends, keeps
+        # Answers to a worker that died in this place must not be taken for answers to this one.
+        self._name, self._count = uuid.uuid4().hex, 0
+        self._waiting: dict[str, _Waiting] = {}
+        self._processes: dict[int, str] = {}
+        self._failure: BaseException | None = None
+
+    async def call(self, call: ToolCall) -> ToolResult:
+        """What became of a call.
+
+        Raises:
+            RLinfError: the way to the tool workers is closed.
+        """
+        if self._failure is not None:
+            raise self._failure
+        self._count += 1
+        request = ToolRequest(id=f"{self._name}/{self._count}", rollout=self._rollout, call=call)
+        waiting = _Waiting(request, self._rank(call), asyncio.get_running_loop().create_future())
+        self._waiting[request.id] = waiting
+        try:
+            await self._send(waiting)
+            return replace(await waiting.answer, resent=waiting.resent)
+        finally:
+            del self._waiting[request.id]
+
+    async def read(self) -> None:
+        """Takes answers until it is cancelled; calls fail with what it fails with."""
+        try:
+            while True:
+                item = await self._channels.tool_answers.get(key=queue_name(self._job, self._rollout), async_op=True)
+                if isinstance(item, ToolWorkerStarted):
+                    await self._started(item)
+                elif isinstance(item, ToolAnswer) and item.id in self._waiting:
+                    _settle(self._waiting[item.id], item.result)
+        except BaseException as error:
+            self._failure = error
+            for waiting in self._waiting.values():
+                if not waiting.answer.done():
+                    waiting.answer.set_exception(error)
+            raise
+
+    async def _started(self, item: ToolWorkerStarted) -> None:
+        """Sends again what a new process of a tool worker may not have; it passes over what it has."""
+        before, self._processes[item.rank] = self._processes.get(item.rank), item.process
+        for waiting in [each for each in self._waiting.values() if each.rank == item.rank and not each.answer.done()]:
+            if before not in (None, item.process):
+                if waiting.resent == self._resends:
+                    _settle(waiting, _lost(waiting))
+                    continue
+                waiting.resent += 1
+            await self._send(waiting)
+
+    async def _send(self, waiting: _Waiting) -> None:
+        await self._channels.tool_calls.put(waiting.request, key=queue_name(self._job, waiting.rank), async_op=True)
+
+    def _rank(self, call: ToolCall) -> int:
+        """The worker that has kept the answer if one has, or else the one with the fewest calls."""
+        if self._keeps(call.name):
+            written = json.dumps([call.name, dict(call.arguments)], sort_keys=True, default=str)
+            return zlib.crc32(written.encode()) % self._ranks
+        busy = Counter(waiting.rank for waiting in self._waiting.values())
+        return min(range(self._ranks), key=lambda rank: (busy[rank], (rank - self._rollout) % self._ranks))
+
+
+def _settle(waiting: _Waiting, result: ToolResult) -> None:
+    if not waiting.answer.done():
+        waiting.answer.set_result(result)
+
+
+def _lost(waiting: _Waiting) -> ToolResult:
+    name, times = waiting.request.call.name, waiting.resent + 1
+    text = f"error: the process of '{name}' ended during the call, {times} times"
+    return ToolResult(text=text, outcome="lost", name=name)

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO, cast
 
-from rlinf.core.disk import flush_to_disk, rename_on_disk
+from rlinf.core.checkpoints.disk import flush_to_disk, rename_on_disk
 from rlinf.core.errors import CheckpointError
 
 MANIFEST = "manifest.json"

@@ -7,11 +7,11 @@ import math
 import re
 import shutil
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rlinf.runners.checkpoints.checkpoint import BEST, in_use, write_checkpoint
 from rlinf.runners.checkpoints.interrupts import StopRequest
@@ -20,6 +20,10 @@ from rlinf.runners.config.paths import absolute_paths, path_values
 from rlinf.runners.config.schema import RunConfig
 
 Writer = Callable[[Path], None]
+
+_NO_CHECKPOINT: Final = (
+    "There is no checkpoint to go on from: runner.save_interval and runner.save_minutes say when one is written."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +69,8 @@ class Checkpointer:
     def stoppable(self, note: Callable[[str], None]) -> Generator[None]:
         """Inside, a first Ctrl-C or SIGTERM lets the iteration end and be saved; see `stop_if_asked`.
 
+        Whatever else ends the run is told from which checkpoint it can go on, or that there is none.
+
         Args:
             note: shows a line of text.
         """
@@ -75,9 +81,14 @@ class Checkpointer:
                 yield
             # `KeyboardInterrupt` is no `Exception`.
             except BaseException as error:
-                if not self.stopping:
-                    raise
                 last = self._written[-1] if self._written else self._resumed
+                if not self.stopping:
+                    told: Sequence[str] = getattr(error, "__notes__", ())
+                    if last is None:
+                        error.add_note(_NO_CHECKPOINT)
+                    elif not any(str(last) in note for note in told):
+                        error.add_note(f"The run can go on from its last checkpoint: runner.resume_dir={last}")
+                    raise
                 if self._is_saved():
                     note(f"saved; go on with runner.resume_dir={last}")
                 else:

@@ -7,7 +7,7 @@ from typing import Any
 
 from rlinf.core.capabilities import LanguageModelPolicy
 from rlinf.core.data import Weights
-from rlinf.core.problems import ImageProcessor, Tokenizer
+from rlinf.core.language.problems import ImageProcessor, Tokenizer
 
 HUGGINGFACE = "huggingface"
 """Its name."""

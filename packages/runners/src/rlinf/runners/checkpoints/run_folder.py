@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TextIO
 
+from rlinf.core.checkpoints.weight_files import find_weights, newest_checkpoint
 from rlinf.core.errors import ConfigError
-from rlinf.core.weight_files import find_weights, newest_checkpoint
 from rlinf.runners.config.schema import RunConfig
 
 AUTO = "auto"

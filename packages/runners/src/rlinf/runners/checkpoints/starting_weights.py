@@ -13,9 +13,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariableType]
 
 from rlinf.core.capabilities import LoadsNetwork
+from rlinf.core.checkpoints.weight_files import INDEX_SUFFIX, find_weights, read_shards
 from rlinf.core.data import Weights
 from rlinf.core.errors import CheckpointError, ConfigError, WeightSyncError
-from rlinf.core.weight_files import INDEX_SUFFIX, find_weights, read_shards
 from rlinf.runners.checkpoints.checkpoint import peek_checkpoint
 from rlinf.runners.checkpoints.public_folders import of_another_project, of_folder, of_hugging_face
 from rlinf.runners.config.schema import ModelSection
@@ -37,7 +37,8 @@ def load_starting_weights(
 
     Args:
         policy: what gets them.
-        path: what `rlinf.core.weight_files.find_weights` takes; also a folder of Hugging Face or LeRobot, if the policy reads such.
+        path: what `rlinf.core.checkpoints.weight_files.find_weights` takes; also a folder of Hugging Face or LeRobot, if the policy
+            reads such.
         key: the configuration key that names it.
         model: the policy's configuration; a folder of another project is read by its field `model_path`.
         build: makes a policy of a configuration.

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 
-from rlinf.core.cluster import Placement
-from rlinf.core.declarations import Checks
+from rlinf.core.checkpoints.weight_files import find_weights
+from rlinf.core.data import EnvSpec
+from rlinf.core.declarations import Checks, ChecksRanks, ChecksTasks
 from rlinf.core.errors import CheckpointError, ConfigError, refuse
-from rlinf.core.training_ranks import ChecksRanks
-from rlinf.core.weight_files import find_weights
+from rlinf.core.protocols import Placement
 from rlinf.runners.checkpoints.resuming import check_resume
 from rlinf.runners.config.schema import RunConfig, TrainingConfig
 from rlinf.runners.config.sections import chosen_parts, keyed_fields
@@ -24,6 +24,7 @@ def check_run(cfg: RunConfig) -> None:
         ConfigError: one line for each of them, with its key.
     """
     faults = _lacking(cfg, training=True)
+    faults += [] if faults else lacking_room(cfg)
     if not cfg.fits_statistics:
         _add_statistics(faults, cfg)
     for key, path in _weights(cfg):
@@ -35,7 +36,7 @@ def check_run(cfg: RunConfig) -> None:
 
 
 def check_ranks(cfg: RunConfig, placement: Placement) -> None:
-    """Refuses a trainer that can't be parted over the processes that its actors have.
+    """Refuses what can't be parted over the processes that a component has.
 
     Args:
         cfg: the run.
@@ -44,6 +45,7 @@ def check_ranks(cfg: RunConfig, placement: Placement) -> None:
     Raises:
         ConfigError: one line for each key that does not go with them.
     """
+    cfg.check_placement(placement)
     actor = getattr(cfg, "actor", None)
     if not isinstance(actor, TrainingConfig) or not isinstance(actor.trainer, ChecksRanks):
         return
@@ -62,9 +64,24 @@ def check_evaluation(cfg: RunConfig, *, of_checkpoint: bool = False) -> None:
         ConfigError: one line for each thing that is not there, with its key.
     """
     faults = _lacking(cfg, training=False)
+    faults += [] if faults else lacking_room(cfg)
     if not of_checkpoint:
         _add_statistics(faults, cfg)
     refuse(faults)
+
+
+def lacking_room(cfg: RunConfig, spec: EnvSpec | None = None) -> list[ConfigError]:
+    """What tasks ask for and a policy has no room for; the tokenizer of that policy must be there.
+
+    Args:
+        cfg: the run.
+        spec: of the environment; None before a simulator is built.
+    """
+    faults, texts = list[ConfigError](), cfg.task_texts
+    for place, _, part in () if texts is None and spec is None else chosen_parts(cfg):
+        if isinstance(part, ChecksTasks):
+            _collect(faults, place, lambda part=part, place=place: part.check_tasks(texts or (), place, spec))
+    return faults
 
 
 def _weights(config: object, place: str = "") -> Iterator[tuple[str, str]]:
@@ -79,8 +96,11 @@ def _weights(config: object, place: str = "") -> Iterator[tuple[str, str]]:
 
 def _lacking(cfg: RunConfig, *, training: bool) -> list[ConfigError]:
     faults: list[ConfigError] = []
+    checked: list[object] = []
     for place, trains, part in chosen_parts(cfg):
-        if isinstance(part, Checks) and (training or not trains):
+        # What evaluations take over from training lacks the same.
+        if isinstance(part, Checks) and (training or not trains) and part not in checked:
+            checked.append(part)
             _collect(faults, place, lambda part=part, place=place: part.check(place))
     return faults
 

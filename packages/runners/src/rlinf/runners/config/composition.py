@@ -60,8 +60,17 @@ def parse_command_line(argv: Sequence[str], *, config_dir: Path, default: str, d
     parser.add_argument("overrides", nargs="*", help="Hydra overrides: key=value")
     # `parse_args` refuses overrides on both sides of an option.
     args = parser.parse_intermixed_args(list(argv))
-    composition = compose_recipe(args.config_dir, args.config_name, args.overrides)
+    folder = _folder_of(args.config_name, config_dir) if args.config_dir == config_dir else args.config_dir
+    composition = compose_recipe(folder, args.config_name, args.overrides)
     return CommandLine(composition=composition, explain=args.explain, traceback=args.traceback)
+
+
+def _folder_of(name: str, config_dir: Path) -> Path:
+    """Where an app's recipe is: in its own folder of recipes, or in one beside it, as those of fine-tuning are."""
+    file = f"{name.removesuffix('.yaml')}.yaml"
+    return next(
+        (folder for folder in (config_dir, *sorted(config_dir.parent.glob("config*"))) if (folder / file).is_file()), config_dir
+    )
 
 
 def recipes(config_dir: Path) -> list[str]:

@@ -13,7 +13,8 @@ from typing import Any, Final, TypeVar, cast
 from rlinf.core.capabilities import KeepsReference
 from rlinf.core.declarations import HasTargets, Need, needs_of, traits_of
 from rlinf.core.errors import ConfigError, ConfigErrors, did_you_mean, refuse
-from rlinf.runners.config.schema import AlgorithmConfig, ModelSection, RunConfig, TrainingConfig
+from rlinf.runners.config.schema import AlgorithmConfig, ModelSection, ReferenceConfig, RunConfig, TrainingConfig
+from rlinf.runners.config.sections import subsection
 
 C = TypeVar("C")
 Rule = Callable[[C], ConfigError | None]
@@ -28,6 +29,7 @@ NEEDS: Final[Mapping[Need, str]] = {
     "proximal": "decisions that the trainer scores again before each update",
     "version": "a count of the weights' versions",
     "baseline": "the score of a greedy answer to each question, which nothing here makes",
+    "regression": "a flow whose decisions can be regressed on",
     "sum_pi_squared": "the sums of squared probabilities of each token, which no trainer here says",
     "group": "groups of more than one",
 }
@@ -115,8 +117,13 @@ def _divisor(total: int, sizes: Iterable[int], otherwise: int) -> int:
     return next((size for size in islice(sizes, 100_000) if total % size == 0), otherwise)
 
 
-def needs_met(algorithm: AlgorithmConfig, unmet: Unmet) -> ConfigError | None:
-    """Advantage and loss get what they can't do without."""
+def needs_met(algorithm: AlgorithmConfig, model: ModelSection, reference: ReferenceConfig, unmet: Unmet) -> ConfigError | None:
+    """Advantage and loss get what they can't do without; `unmet` is what this kind of run can't give."""
+    unmet = {**unmet, **_unmet_by_model(model, algorithm)}
+    if reference.source == "none":
+        unmet["reference"] = "Set reference.source."
+    if not algorithm.recompute_logprobs:
+        unmet["proximal"] = "Set algorithm.recompute_logprobs: true."
 
     def faults() -> Iterator[ConfigError]:
         for key, item in (("adv_type", algorithm.advantage), ("loss_type", algorithm.loss)):
@@ -129,7 +136,7 @@ def needs_met(algorithm: AlgorithmConfig, unmet: Unmet) -> ConfigError | None:
     return together(faults())
 
 
-def unmet_by_model(model: ModelSection, algorithm: AlgorithmConfig) -> dict[Need, str]:
+def _unmet_by_model(model: ModelSection, algorithm: AlgorithmConfig) -> dict[Need, str]:
     """What a model, and an advantage for its loss, are known not to give."""
     traits, unmet = traits_of(model.config), dict[Need, str]()
     if traits.critic is False:
@@ -137,9 +144,27 @@ def unmet_by_model(model: ModelSection, algorithm: AlgorithmConfig) -> dict[Need
         unmet["value"] = f"Set actor.model.{key}: true." if key else "Choose an actor.model.model_type that has one."
     if traits.entropy is False:
         unmet["entropy"] = "Choose another actor.model, or leave the bonus out."
+    if traits.flow_regression is False or traits.language:
+        key = traits.flow_regression_key
+        unmet["regression"] = f"Set actor.model.{key}." if key else "Choose an actor.model.model_type that is a flow."
     if isinstance(algorithm.advantage, HasTargets) and not algorithm.advantage.has_targets:
         unmet["target"] = "Choose an algorithm.adv_type with a critic, or an algorithm.loss_type without."
     return unmet
+
+
+def no_idle_critic(cfg: RunConfig, model: ModelSection) -> ConfigError | None:
+    """What is said of the critic's optimizer is said of a model that has a critic."""
+    traits, written = traits_of(model.config), subsection(subsection(cfg.source, "actor"), "optim")
+    if traits.critic is not False:
+        return None
+    leave = (
+        "Leave it out (null)." if not traits.critic_key else f"Set actor.model.{traits.critic_key}: true, or leave it out (null)."
+    )
+    return together(
+        ConfigError(f"actor.optim.{key}", f"{written[key]} for the critic, and '{model.model_type}' has none", leave)
+        for key in ("value_lr", "critic_warmup_steps")
+        if written.get(key)
+    )
 
 
 def no_idle_reference(actor: TrainingConfig, *, used: bool, remedy: str) -> ConfigError | None:

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Literal
 
-from rlinf.core.config import expect_range, expect_seconds
+from rlinf.core.capabilities import PolicyLoss
+from rlinf.core.config import expect_at_least, expect_range, expect_seconds
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError
 from rlinf.core.models import Model, build_model
-from rlinf.core.protocols import Advantage, Gate, Loss, TrainerConfig, WeightSync
+from rlinf.core.protocols import Advantage, Gate, Loss, Placement, TrainerConfig, WeightSync
 from rlinf.core.registry import ADVANTAGES, GATES, LOSSES, MODELS, TRAINERS, WEIGHT_SYNCS, Registry
 from rlinf.runners.reporting.loggers.registry import LOGGERS
 
@@ -47,15 +48,13 @@ def like(section: str, *names: str) -> Mapping[str, Any]:
 def positive(**values: float | None) -> None:
     """Refuses values that are 0 or less, by name."""
     for name, value in values.items():
-        if value is not None and not value > 0:
-            raise ConfigError(name, f"expected more than 0, found {value}")
+        expect_range(name, value, 0.0, open_low=True)
 
 
 def not_negative(**values: float | None) -> None:
     """Refuses values below 0, by name."""
     for name, value in values.items():
-        if value is not None and not value >= 0:
-            raise ConfigError(name, f"expected 0 or more, found {value}")
+        expect_at_least(name, value, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +110,7 @@ class RunnerConfig:
     def __post_init__(self) -> None:
         positive(max_steps=self.max_steps)
         expect_seconds("timeout_s", self.timeout_s)
-        not_negative(val_check_interval=self.val_check_interval, save_interval=self.save_interval)
+        not_negative(seed=self.seed, val_check_interval=self.val_check_interval, save_interval=self.save_interval)
         positive(keep_checkpoints=self.keep_checkpoints)
         expect_seconds("interrupt_timeout_s", self.interrupt_timeout_s)
         expect_range("save_minutes", self.save_minutes, 0.0, 1e7)
@@ -238,8 +237,10 @@ class ReferenceConfig:
     """The weights of "path"."""
 
     def __post_init__(self) -> None:
-        if (self.source == "path") != (self.ckpt_path is not None):
-            raise ConfigError("ckpt_path", f"goes with source 'path', found source '{self.source}'", "Set both, or none.")
+        if self.source == "path" and self.ckpt_path is None:
+            raise ConfigError("ckpt_path", "missing, and source: path takes the weights from there", "Name a file or a folder.")
+        if self.source != "path" and self.ckpt_path is not None:
+            raise ConfigError("ckpt_path", f"is not read with source: {self.source}", "Set source: path, or leave it out.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,7 +253,7 @@ class AlgorithmConfig:
     """Its own fields."""
     loss_type: str = "actor_critic"
     """A registered policy loss."""
-    loss: Loss = field(metadata=chosen(LOSSES, "loss_type", trains=True))
+    loss: Loss | PolicyLoss = field(metadata=chosen(LOSSES, "loss_type", trains=True))
     """Its own fields."""
     update_epoch: int = 4
     """How often each decision is used in one iteration."""
@@ -283,6 +284,18 @@ class RunConfig:
     @property
     def action_size(self) -> int | None:
         """The numbers of an action where that is known before a simulator is built."""
+        return None
+
+    def check_placement(self, placement: Placement) -> None:
+        """Refuses what can't be parted over the processes of a component; called before any of them starts.
+
+        Raises:
+            ConfigError: the message has the key.
+        """
+
+    @property
+    def task_texts(self) -> tuple[str, ...] | None:
+        """What a policy is told to do; () if it is told nothing, None where only a simulator knows."""
         return None
 
     @property

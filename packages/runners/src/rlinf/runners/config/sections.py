@@ -62,7 +62,7 @@ def read_section(cls: type[T], section: Section, place: str) -> T:
         section: what was configured.
         place: its dotted path.
     """
-    built = _read_inner(cls, with_inherited(cls, section, place), place)
+    built = _read_inner(cls, section, place)
     choices = chosen_fields(cls)
     names = {str(field.metadata["key"]): _name(cls, field, section, place) for field in choices}
     items = {
@@ -84,6 +84,7 @@ def read_section(cls: type[T], section: Section, place: str) -> T:
 
 def _read_inner(cls: type[Any], section: Section, place: str) -> dict[str, Any]:
     """The sections within a section that choose something; the others are read along with it."""
+    inherited, section = inherited_names(cls, section, place), with_inherited(cls, section, place)
     built: dict[str, Any] = {}
     faults: list[ConfigError] = []
     for field in keyed_fields(cls):
@@ -98,8 +99,19 @@ def _read_inner(cls: type[Any], section: Section, place: str) -> dict[str, Any]:
             built[field.name] = read_section(inner, subsection(section, field.name, place), f"{place}.{field.name}")
         except ConfigError as error:
             faults.append(error)
-    refuse(faults)
+    refuse(list(_told_once(faults, inherited, place)))
     return built
+
+
+def _told_once(faults: Sequence[ConfigError], inherited: Mapping[str, tuple[str, list[str]]], place: str) -> Iterator[ConfigError]:
+    """The faults one by one, without those of a value that a section takes from its neighbour, where they are told already."""
+    found = [fault for error in faults for fault in each_fault(error)]
+    told = {(fault.place, fault.problem) for fault in found}
+    taken = {f"{place}.{name}.{key}": f"{place}.{other}.{key}" for name, (other, keys) in inherited.items() for key in keys}
+    for fault in found:
+        own = next((at for at in taken if fault.place.startswith(at) and fault.place[len(at) :][:1] in ("", ".", "[")), None)
+        if own is None or (taken[own] + fault.place[len(own) :], fault.problem) not in told:
+            yield fault
 
 
 def _read_list(cls: type[Any], entries: object, place: str, faults: list[ConfigError]) -> tuple[Any, ...]:

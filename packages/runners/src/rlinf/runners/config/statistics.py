@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from rlinf.core.checkpoints.weight_files import find_weights
 from rlinf.core.declarations import HasStatistics
 from rlinf.core.errors import CheckpointError, ConfigError
-from rlinf.core.weight_files import find_weights
 from rlinf.runners.checkpoints.public_folders import of_another_project, of_folder
 from rlinf.runners.config.schema import ModelSection, ReferenceConfig, RunConfig, TrainingConfig
 

@@ -16,7 +16,7 @@ from rlinf.core.agents.rendering import appended_tokens, continued_tokens
 from rlinf.core.agents.rendering import turn_ends as turn_ends
 from rlinf.core.agents.rendering import turn_stops as turn_stops
 from rlinf.core.data import Completion
-from rlinf.core.problems import Message, Problem, Tokenizer
+from rlinf.core.language.problems import Message, Problem, Tokenizer
 
 
 class TokenConversation:
@@ -54,7 +54,7 @@ class TokenConversation:
 
     @property
     def tokens(self) -> Sequence[int]:
-        """All of it."""
+        """Every token so far, read or written."""
         return self._tokens
 
     @property

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlinf.core.agents import Branch, Episode
-from rlinf.core.trajectory import Trajectory
+from rlinf.core.data import Trajectory
 from rlinf.runners.reasoning.rows import TokenRow, token_rows
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from rlinf.core.agents import HasTools, Tool, ToolBox, ToolConfig, ToolFormat, ToolLimits
 from rlinf.core.agents.rendering import with_instructions
-from rlinf.core.problems import Problem
+from rlinf.core.language.problems import Problem
 from rlinf.core.registry import TOOL_FORMATS, TOOLS
 from rlinf.runners.config.schema import chosen, not_negative, positive
 

@@ -11,16 +11,15 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from rlinf.core.capabilities import HasReference, RecurrentPolicy
-from rlinf.core.data import Rescored
-from rlinf.core.errors import RLinfError
+from rlinf.core.capabilities import HasReference, PolicyLoss, RecurrentPolicy, TakesPolicyLoss
+from rlinf.core.data import Batch, Rescored, Trajectory
+from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.metrics import Metric, Statistic, merge
-from rlinf.core.protocols import Channel, HasObservationStatistics, Policy, Trainer
+from rlinf.core.protocols import Channel, HasObservationStatistics, Loss, Policy, Trainer
 from rlinf.core.random import keyed_generator, keyed_seed
-from rlinf.core.trajectory import Batch, Trajectory
 from rlinf.core.worker import Worker
 from rlinf.runners.checkpoints.starting_weights import load_starting_weights
-from rlinf.runners.embodied.filtering import uncounted, without_filtered
+from rlinf.runners.embodied.filtering import uncounted, without_cut_off, without_filtered
 from rlinf.runners.embodied.playing.arrivals import Arrivals, joined
 from rlinf.runners.embodied.playing.rows import group_metrics
 from rlinf.runners.embodied.schema import EmbodiedConfig
@@ -29,6 +28,7 @@ from rlinf.runners.training.agreement import coarsest, decision_logprobs, decisi
 from rlinf.runners.training.devices import device_of, placed
 from rlinf.runners.training.finite import check_credit, check_finite
 from rlinf.runners.training.offloading import Offloading
+from rlinf.runners.training.products import choose_products
 from rlinf.runners.training.publishing import publish
 from rlinf.runners.training.reference import frozen, keeping_reference
 from rlinf.runners.training.tensors import to_torch
@@ -69,6 +69,9 @@ class EmbodiedFSDPActor(Worker):
             rendezvous=self.rendezvous,
             training_steps=self.cfg.optimizer_steps,
         )
+        if isinstance(self.cfg.algorithm.loss, PolicyLoss) and not isinstance(trainer, TakesPolicyLoss):
+            found = f"'{self.cfg.actor.training_backend}' trains on scores alone, '{self.cfg.algorithm.loss_type}' asks for more"
+            raise ConfigError("actor.training_backend", found, "Use fsdp.")
         self._trainer = trainer
         if keeping is not None:
             self._reference = lambda batch: Rescored(logprob=cast("HasReference", trainer).reference(batch))
@@ -200,9 +203,10 @@ class EmbodiedFSDPActor(Worker):
         metrics: dict[str, Statistic] = {"rewards": Metric(float(reward.sum()), reward.numel())}
         if self.cfg.env.train.group_size > 1:
             metrics |= group_metrics(rows)
-        kept, filtered = without_filtered(rows, self.cfg.algorithm)
+        whole, cut_off = without_cut_off(rows, self.cfg)
+        kept, filtered = without_filtered(whole, self.cfg.algorithm)
         with self.worker_timer("score"):
-            return self._scored(trainer, kept), metrics | filtered
+            return self._scored(trainer, kept), metrics | cut_off | filtered
 
     def _credited(self, trainer: Trainer, trajectory: Trajectory[torch.Tensor]) -> Batch[torch.Tensor]:
         """The trajectory with credit, in rows as they are trained on."""
@@ -222,7 +226,7 @@ class EmbodiedFSDPActor(Worker):
             # A rank that has fewer decisions than there are steps takes the step all the same.
             part = batch.rows(to_torch(chosen)) if len(chosen) else uncounted(batch)
             size = self._size(part, len(part))
-            metrics.append(trainer.step(list(part.micro_batches(size)), self.cfg.algorithm.loss))
+            metrics.append(_optimizer_step(trainer, list(part.micro_batches(size)), self.cfg.algorithm.loss))
         return metrics
 
     def _all_reduce(self, trainer: Trainer) -> Callable[[Any], Any] | None:
@@ -267,6 +271,7 @@ class EmbodiedFSDPActor(Worker):
         """The policy with the weights that the run starts from."""
         path, model = self.cfg.runner.ckpt_path, self.cfg.actor.model
         policy = placed(model.build(topology.spec, seed=keyed_seed(self.cfg.runner.seed, "model")), self)
+        choose_products(policy)
         if path is not None:
             load_starting_weights(policy, path, model=model, build=lambda config: config.build(topology.spec, seed=0))
         return policy
@@ -302,3 +307,10 @@ class EmbodiedFSDPActor(Worker):
         if self._topology is None or self._trainer is None:
             raise RLinfError(f"actor[{self.rank}]", "has no trainer yet", "Call init_worker(topology) first.")
         return self._topology, self._trainer
+
+
+def _optimizer_step(trainer: Trainer, micro_batches: Sequence[Batch[Any]], loss: Loss | PolicyLoss) -> Mapping[str, Statistic]:
+    """A step of a loss of what the policy says of its decisions, or of one that asks the policy for more."""
+    if isinstance(loss, PolicyLoss):
+        return cast("TakesPolicyLoss", trainer).step_policy(micro_batches, loss)
+    return trainer.step(micro_batches, loss)

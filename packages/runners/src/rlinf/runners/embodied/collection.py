@@ -21,9 +21,9 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from rlinf.core.cluster.futures import Future
 from rlinf.core.errors import RLinfError, WorkerError
 from rlinf.core.evaluation import EpisodeResult
-from rlinf.core.futures import Future
 from rlinf.core.protocols import Channel, WorkerGroup
 from rlinf.runners.embodied.playing.restarts import EnvRestarts, Iteration, Parts
 from rlinf.runners.embodied.schema import PlayedConfig

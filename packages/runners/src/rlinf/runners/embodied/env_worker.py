@@ -16,13 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from rlinf.core.data import EnvSpec
+from rlinf.core.data import EnvSpec, Trajectory
+from rlinf.core.data.offline import OfflineEpisode
+from rlinf.core.envs.robots import add_counts
 from rlinf.core.errors import RLinfError
 from rlinf.core.evaluation import EpisodeKey, EpisodeProtocol, EpisodeResult
-from rlinf.core.offline import OfflineEpisode
 from rlinf.core.protocols import Channel, Mode
-from rlinf.core.robots import add_counts
-from rlinf.core.trajectory import Trajectory
 from rlinf.core.worker import Worker, idempotent
 from rlinf.runners.embodied.description import described
 from rlinf.runners.embodied.playing.building import build_slots
@@ -185,7 +184,7 @@ class EnvWorker(Worker):
             player = env_slot.player(protocol, env_slot.share(protocol, config.total_num_envs), film)
             found.append([])
             sender = self._sender(env_slot, requests, "eval")
-            conversations[env_slot.slot.index] = evaluation_of(env_slot, sender, [player], found[-1])
+            conversations[env_slot.slot.index] = evaluation_of(env_slot, sender, [player], found[-1], protocol.real_time_chunking)
         self._converse(conversations, answers)
         return [result for results in found for result in results]
 
@@ -205,7 +204,7 @@ class EnvWorker(Worker):
         for env_slot in self._eval_env_slots:
             players = filmed_players(env_slot, protocol, episodes if env_slot.slot.index == 0 else ())
             sender = self._sender(env_slot, requests, "eval")
-            conversations[env_slot.slot.index] = evaluation_of(env_slot, sender, players, results)
+            conversations[env_slot.slot.index] = evaluation_of(env_slot, sender, players, results, protocol.real_time_chunking)
         self._converse(conversations, answers)
         return results
 

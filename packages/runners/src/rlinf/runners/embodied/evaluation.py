@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import shutil
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from rlinf.core.data import EnvSpec
-from rlinf.core.declarations import RunsElsewhere
+from rlinf.core.declarations import RunsElsewhere, tasks_of
 from rlinf.core.evaluation import EpisodeKey, EpisodeProtocol, EpisodeResult, EvalReport
 from rlinf.core.protocols import Channel, WorkerGroup
 from rlinf.runners.config.sections import resolved
@@ -41,6 +42,7 @@ def episode_protocol(cfg: PlayedConfig, *, final: bool) -> EpisodeProtocol:
         ignore_terminations=config.ignore_terminations,
         mode=config.mode,
         success=config.success,
+        real_time_chunking=config.real_time_chunking,
     )
 
 
@@ -63,7 +65,7 @@ class EmbodiedEvaluator:
         env: the workers that simulate; initialised and connected.
         requests: carries observations to `rollout`.
         answers: carries decisions to `env`.
-        timeout_s: seconds that an evaluation may take.
+        cfg: the run.
     """
 
     def __init__(
@@ -73,11 +75,12 @@ class EmbodiedEvaluator:
         *,
         requests: Channel,
         answers: Channel,
-        timeout_s: float,
+        cfg: PlayedConfig,
     ) -> None:
         self._rollout, self._env = rollout, env
         self._requests, self._answers = requests, answers
-        self._timeout_s = timeout_s
+        self._timeout_s = cfg.runner.timeout_s
+        self._names = {number: names[0] for number, names in enumerate(tasks_of(cfg.env.eval.init_params) or ()) if names}
 
     def run(self, protocol: EpisodeProtocol, video: Path | None = None) -> EvalReport[EpisodeResult]:
         """Plays every episode of a protocol once, spread over the env workers."""
@@ -85,14 +88,17 @@ class EmbodiedEvaluator:
         playing = self._env.evaluate(protocol, self._requests, self._answers, film)
         deciding = self._rollout.evaluate(self._requests, self._answers, protocol.mode)
         per_rank, _ = within(self._timeout_s, playing, deciding)
-        return EvalReport(protocol=protocol, results=tuple(result for results in per_rank for result in results))
+        played = tuple(result for results in per_rank for result in results)
+        return EvalReport(protocol=protocol, results=played, names=self._names)
 
     def film_failures(self, report: EvalReport[EpisodeResult], folder: Path, count: int) -> list[Path]:
         """Plays episodes that were not solved once more, each for a film of its own, and returns the films.
 
         The work-list is gone through task by task, so that each task is seen before any is seen twice. A film says by its name if
-        the episode was solved this time, as it may be where a policy draws noise or a simulator does.
+        the episode was solved this time, as it may be where a policy draws noise or a simulator does. Films of an earlier
+        evaluation are removed.
         """
+        shutil.rmtree(folder, ignore_errors=True)
         films = {folder / f"{_film_name(key)}.mp4": key for key in failures(report, count)}
         if not films:
             return []
@@ -150,7 +156,7 @@ class EmbodiedEvalRunner:
             env,
             requests=cluster.create_channel("requests", near=rollout.name),
             answers=cluster.create_channel("answers", near=env.name),
-            timeout_s=cfg.runner.timeout_s,
+            cfg=cfg,
         )
 
     def init_workers(self) -> None:
@@ -159,9 +165,7 @@ class EmbodiedEvalRunner:
         (specs,) = self._wait(self.env.init_evaluation(slots["eval"]))
         spec: EnvSpec = specs[0]
         check_spec(self.cfg, spec, of_checkpoint=self.policy.checkpoint_file is not None)
-        topology = Topology(
-            spec=spec, actor="", actor_ranks=0, rollout=self.rollout.name, rollout_ranks=self.rollout.world_size, slots=slots
-        )
+        topology = Topology.of(spec, slots, rollout=self.rollout)
         self._wait(self.env.connect(topology), self.rollout.init_worker(topology))
         self._wait(self.rollout.load_weights(self.policy.checkpoint_file, self.policy.step))
 
@@ -171,6 +175,8 @@ class EmbodiedEvalRunner:
         folder = self.policy.folder(protocol)
         folder.path.mkdir(parents=True, exist_ok=True)
         film = self.cfg.env.eval.video_cfg
+        # Of other weights, where the file that runner.ckpt_path names was written anew.
+        folder.video.unlink(missing_ok=True)
         report = self.evaluator.run(protocol, folder.video if film.save_video else None)
         steps = {"env/steps": float(self.policy.state["env_steps"])} if "env_steps" in self.policy.state else {}
         # Before the films, which can fail for reasons of their own.

@@ -7,15 +7,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import torch
 from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariableType]
 
-from rlinf.core.capabilities import HasExplorationSchedule, RecurrentPolicy
+from rlinf.core.capabilities import HasExplorationSchedule, RealTimeChunkingPolicy, RecurrentPolicy
 from rlinf.core.data import Decision, EnvSpec, Weights
-from rlinf.core.errors import RLinfError
+from rlinf.core.data.tree import tree_combine, tree_concatenate, tree_index, tree_leaves, tree_map
+from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.protocols import Channel, Mode, Policy
 from rlinf.core.random import RowGenerators, keyed_seed
-from rlinf.core.tree import tree_combine, tree_concatenate, tree_index, tree_leaves, tree_map
 from rlinf.core.worker import Worker
 from rlinf.runners.checkpoints.starting_weights import load_starting_weights
 from rlinf.runners.embodied.playing.request_batches import request_batches
@@ -23,6 +24,7 @@ from rlinf.runners.embodied.playing.slots import Slot
 from rlinf.runners.embodied.schema import PlayedConfig
 from rlinf.runners.embodied.topology import (
     Attempt,
+    ChunksInExecution,
     NewWeights,
     Remembered,
     Reply,
@@ -144,7 +146,14 @@ class MultiStepRolloutWorker(Worker):
         return answered
 
     def _decide(self, batch: Sequence[Request], mode: Mode) -> list[Reply]:
-        """One pass of the policy for all requests; each is answered as it would be alone, but for rounding."""
+        """The answers to requests, in their order; each is answered as it would be alone, but for rounding."""
+        # Those that go on from a chunk in execution take a pass of their own.
+        parts = [[request for request in batch if (request.chunks is None) is alone] for alone in (True, False)]
+        replies = {reply.slot: reply for part in parts if part for reply in self._pass(part, mode)}
+        return [replies[request.slot] for request in batch]
+
+    def _pass(self, batch: Sequence[Request], mode: Mode) -> list[Reply]:
+        """One pass of the policy for all requests."""
         policy, _ = self._ready()
         parts = [(len(next(leaf for _, leaf in tree_leaves(request.obs))), self._generator(request)) for request in batch]
         joined = batch[0].obs if len(batch) == 1 else tree_concatenate([request.obs for request in batch])
@@ -153,7 +162,11 @@ class MultiStepRolloutWorker(Worker):
             obs = {**obs, **_memory(policy, [(rows, request) for (rows, _), request in zip(parts, batch, strict=True)])}
         # A policy that knows nothing of batches is given an ordinary generator.
         generator = parts[0][1] if len(parts) == 1 else RowGenerators(tuple(parts))
-        decision = policy.predict_action_batch(obs, mode, generator=generator)
+        chunks = [request.chunks for request in batch if request.chunks is not None]
+        if chunks:
+            decision = _continued(policy, obs, chunks, generator)
+        else:
+            decision = policy.predict_action_batch(obs, mode, generator=generator)
         memory = tree_map(to_numpy, policy.next_state(decision)) if isinstance(policy, RecurrentPolicy) else None
         decided, replies, first = _sendable(decision), list[Reply](), 0
         for request, (rows, _) in zip(batch, parts, strict=True):
@@ -194,6 +207,15 @@ class _Requests:
         while isinstance(item := get(), NewWeights):
             self._take(item.number)
         return item
+
+
+def _continued(policy: Policy, obs: Any, chunks: Sequence[ChunksInExecution], generator: Any) -> Decision[Any]:
+    """Chunks that go on from those in execution."""
+    if not isinstance(policy, RealTimeChunkingPolicy):
+        problem = f"{type(policy).__name__} can't go on from a chunk in execution: it has no continue_chunk"
+        raise ConfigError("env.eval.real_time_chunking.guidance", problem, "Set it to false.")
+    previous = to_torch(np.concatenate([part.rest for part in chunks]))
+    return policy.continue_chunk(obs, previous, delay=chunks[0].delay, generator=generator)
 
 
 def _memory(policy: RecurrentPolicy, asked: Sequence[tuple[int, Request]]) -> Mapping[str, Any]:

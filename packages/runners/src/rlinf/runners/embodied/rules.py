@@ -8,15 +8,25 @@ from typing import Any, Final, get_args
 import numpy as np
 
 from rlinf.core.data import EnvSpec
-from rlinf.core.declarations import Need, action_size_of, episode_steps_of, needs_of, observed_of, tasks_of, traits_of
+from rlinf.core.data.sequences import Granularity
+from rlinf.core.declarations import (
+    Need,
+    action_size_of,
+    episode_steps_of,
+    needs_of,
+    observed_of,
+    tasks_of,
+    traits_of,
+)
+from rlinf.core.envs.robots import LetsHumansAct
 from rlinf.core.errors import ConfigError, did_you_mean, refuse
 from rlinf.core.evaluation.results import TaskId
-from rlinf.core.robots import LetsHumansAct
-from rlinf.core.sequences import Granularity
-from rlinf.runners.config.rules import Rule, needs_met, no_idle_reference, placement, together, unmet_by_model, whole_batches
+from rlinf.runners.config.checks import lacking_room
+from rlinf.runners.config.rules import Rule, needs_met, no_idle_critic, no_idle_reference, placement, together, whole_batches
 from rlinf.runners.config.schema import ActorConfig
 from rlinf.runners.config.sections import Section, resolved, subsection
 from rlinf.runners.config.statistics import lacking_statistics
+from rlinf.runners.embodied.action_rules import formats, real_time
 from rlinf.runners.embodied.schema import EmbodiedConfig, PlayedConfig
 from rlinf.runners.task_types import read_run
 
@@ -90,13 +100,9 @@ def _needs(cfg: EmbodiedConfig) -> ConfigError | None:
         "baseline": "Choose algorithm.adv_type rloo, which compares with the other rows of a group.",
         "sum_pi_squared": "Choose another algorithm.adv_type.",
     }
-    if cfg.reference.source == "none":
-        unmet["reference"] = "Set reference.source."
-    if not cfg.algorithm.recompute_logprobs:
-        unmet["proximal"] = "Set algorithm.recompute_logprobs: true."
     if cfg.env.train.group_size == 1:
         unmet["group"] = "Raise env.train.group_size."
-    return needs_met(cfg.algorithm, {**unmet, **unmet_by_model(cfg.actor.model, cfg.algorithm)})
+    return needs_met(cfg.algorithm, cfg.actor.model, cfg.reference, unmet)
 
 
 def _batching(cfg: PlayedConfig) -> ConfigError | None:
@@ -127,6 +133,16 @@ def _observed(cfg: PlayedConfig) -> ConfigError | None:
     # A wrapper may add what the environment itself does not show; `check_spec` sees the result.
     known = None if cfg.env.train.wrappers else observed_of(cfg.env.train.init_params)
     return None if known is None else _unseen(cfg, known)
+
+
+def _large_actions(cfg: PlayedConfig) -> ConfigError | None:
+    traits, size = traits_of(cfg.actor.model.config), cfg.action_size
+    if traits.largest_action is None or size is None or size <= traits.largest_action:
+        return None
+    problem = f"'{cfg.actor.model.model_type}' makes actions of at most {traits.largest_action} numbers, and env.train.env_type "
+    remedy = f"Set it to {size} or more." if traits.largest_action_key else "Choose a larger model."
+    key = traits.largest_action_key or "model_type"
+    return ConfigError(f"actor.model.{key}", f"{problem}'{cfg.env.train.env_type}' takes {size}", remedy)
 
 
 def _evaluated_actions(cfg: PlayedConfig) -> ConfigError | None:
@@ -245,7 +261,8 @@ def check_spec(cfg: PlayedConfig, spec: EnvSpec, *, of_checkpoint: bool = False)
 
     Raises:
         ConfigError: the environment numbers its actions, and the model makes vectors of numbers; it does not show what the model
-            needs; its episodes are shorter than a chunk of actions; or the statistics of the weights are of other actions.
+            needs; its episodes are shorter than a chunk of actions; the statistics of the weights are of other actions; or there is
+            no room for what its tasks ask for.
     """
     model, env = f"'{cfg.actor.model.model_type}'", f"env.train.env_type '{cfg.env.train.env_type}'"
     discrete = np.issubdtype(np.dtype(spec.action.dtype), np.integer)
@@ -255,6 +272,7 @@ def check_spec(cfg: PlayedConfig, spec: EnvSpec, *, of_checkpoint: bool = False)
     faults = (_unseen(cfg, spec.observation), _too_long(cfg, env, spec.max_episode_steps))
     actions = spec.action.shape[0] if spec.action.shape else None
     refuse([*(fault for fault in faults if fault), *(() if of_checkpoint else lacking_statistics(cfg, actions))])
+    refuse(lacking_room(cfg, spec))
 
 
 def check_evaluated(cfg: PlayedConfig, spec: EnvSpec, trained: EnvSpec) -> None:
@@ -294,6 +312,18 @@ def _granularity(cfg: EmbodiedConfig) -> ConfigError | None:
     return None
 
 
+def _critic(cfg: EmbodiedConfig) -> ConfigError | None:
+    return no_idle_critic(cfg, cfg.actor.model)
+
+
+def _scored(cfg: EmbodiedConfig) -> ConfigError | None:
+    """What was not drawn has no log-probability, and its ratio is always 1."""
+    if traits_of(cfg.actor.model.config).scored is not False:
+        return None
+    remedy = "Choose flow_sde or flow_noise, or set actor.model.sampling.likelihood: matching."
+    return ConfigError("actor.model.sampling.noise_method", "decisions have no log-probability, and teach nothing", remedy)
+
+
 def _reference(cfg: EmbodiedConfig) -> ConfigError | None:
     used = cfg.reference.source == "initial"
     return no_idle_reference(cfg.actor, used=used, remedy="Set reference.source: initial, or leave it out.")
@@ -308,8 +338,11 @@ PLAYED: Final[Sequence[Rule[PlayedConfig]]] = (
     _batching,
     _acts,
     _observed,
+    _large_actions,
     _evaluated_actions,
     _chunks,
+    formats,
+    real_time,
     _tasks,
     _overlapped,
 )
@@ -322,14 +355,12 @@ EMBODIED: Final[Sequence[Rule[EmbodiedConfig]]] = (
     _sequences,
     _needs,
     _granularity,
+    _scored,
+    _critic,
     _reference,
 )
 
 
 def read_embodied(data: Section) -> EmbodiedConfig:
-    """The typed configuration of an embodied run, to which none of these rules objects.
-
-    Raises:
-        ConfigError: one line per fault, each with its dotted path.
-    """
+    """The typed configuration of an embodied run, to which no rule objects; `ConfigError` with one line per fault otherwise."""
     return read_run(EmbodiedConfig, data, task_type="embodied", rules=EMBODIED)

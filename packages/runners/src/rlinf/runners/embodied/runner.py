@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlinf.core.data import EnvSpec
+from rlinf.core.envs.robots import add_counts
 from rlinf.core.evaluation import EpisodeProtocol, EpisodeResult, EvalReport, mean_values
 from rlinf.core.metrics import means, merge
 from rlinf.core.protocols import WorkerGroup
-from rlinf.core.robots import add_counts
 from rlinf.runners.checkpoints.checkpointer import Checkpointer
 from rlinf.runners.checkpoints.resuming import resumed_checkpoint
 from rlinf.runners.checkpoints.run_folder import RunFolder, open_run_folder
@@ -32,6 +32,7 @@ from rlinf.runners.embodied.rules import check_spec
 from rlinf.runners.embodied.schema import PlayedConfig
 from rlinf.runners.embodied.topology import Topology
 from rlinf.runners.evaluation.policy import evaluation_plan
+from rlinf.runners.evaluation.tables import table
 from rlinf.runners.reporting.phases import Phases
 from rlinf.runners.reporting.record import RunRecord, recorded
 from rlinf.runners.reporting.summary import write_report
@@ -74,9 +75,7 @@ class EmbodiedRunner:
         # Not near those that read it: an env worker may be started again, and what waits for others would be lost with it.
         self.answers = cluster.create_channel("answers", near=rollout.name)
         self.trajectories = cluster.create_channel("trajectories", near=actor.name)
-        self.evaluator = EmbodiedEvaluator(
-            rollout, env, requests=self.requests, answers=self.answers, timeout_s=cfg.runner.timeout_s
-        )
+        self.evaluator = EmbodiedEvaluator(rollout, env, requests=self.requests, answers=self.answers, cfg=cfg)
         self._learn, self._check = learn or on_policy_learning, check
         self.step = 0
         self.env_steps = 0
@@ -95,14 +94,7 @@ class EmbodiedRunner:
         check_spec(self.cfg, spec)
         if self._check is not None:
             self._check(spec)
-        topology = Topology(
-            spec=spec,
-            actor=self.actor.name,
-            actor_ranks=self.actor.world_size,
-            rollout=self.rollout.name,
-            rollout_ranks=self.rollout.world_size,
-            slots=slots,
-        )
+        topology = Topology.of(spec, slots, actor=self.actor, rollout=self.rollout)
         # First: an env worker that dies while policies are built is built anew before the first iteration.
         self.collection.connect(topology)
         self.phases.wait(self.env.connect(topology), self.rollout.init_worker(topology), self.actor.init_worker(topology))
@@ -164,10 +156,6 @@ class EmbodiedRunner:
         self.checkpoints.evaluated(f"eval/{report.metric}", report.means[report.metric], protocol=protocol.hash)
         return report
 
-    def save_checkpoint(self) -> Path:
-        """Writes `global_step_<step>`; returns the folder."""
-        return self.checkpoints.save()
-
     def _train(self, record: RunRecord) -> None:
         """One iteration, and what follows it."""
         began, before = time.monotonic(), self.env_steps
@@ -206,18 +194,23 @@ class EmbodiedRunner:
         return {"env/steps": float(self.env_steps), **measured, **learned, **self.phases.take(asked), **times}
 
     def _finish(self, record: RunRecord, checkpoint: Path) -> None:
-        video = self.folder.video if self.cfg.env.eval.video_cfg.save_video else None
+        config = self.cfg.env.eval.video_cfg
+        video = self.folder.video if config.save_video else None
         report = self.evaluate(episode_protocol(self.cfg, final=True), video)
-        # After the evaluation, for which the actor sends its weights.
-        self.phases.wait(self.actor.close(), self.env.close())
         steps = {"env/steps": float(self.env_steps)}
         record.log.write(self.step, {**report.scalars(), **steps, "time/wall_s": self.folder.wall_s})
+        # Before the films, which can fail for reasons of their own.
         write_report(self.folder, self.cfg.runner, report, steps)
         record.progress.note(
             f"eval/{report} after {self.env_steps:,} env steps, {self.folder.wall_s:.0f} s (seed {self.cfg.runner.seed})"
         )
-        best = self.checkpoints.best
-        record.progress.paths({"checkpoint": checkpoint, "best": best, "video": video, "summary": self.folder.summary})
+        if len(report.rows) > 1:
+            record.progress.note(table(report.rows, report.metric))
+        films = self.evaluator.film_failures(report, self.folder.failures, config.failures)
+        # After all that is played, for which the actor sends its weights.
+        self.phases.wait(self.actor.close(), self.env.close())
+        paths = {"checkpoint": checkpoint, "best": self.checkpoints.best, "video": video}
+        record.progress.paths({**paths, "failures": self.folder.failures if films else None, "summary": self.folder.summary})
 
 
 def on_policy_learning(runner: EmbodiedRunner) -> dict[str, float]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
-from rlinf.core.declarations import action_size_of
+from rlinf.core.declarations import action_size_of, texts_of, traits_of
+from rlinf.core.envs.robots import LetsHumansAct
 from rlinf.core.errors import ConfigError
-from rlinf.core.protocols import EnvConfig, EnvWrapperConfig
+from rlinf.core.evaluation.protocol import RealTimeChunking, expect_numbers
+from rlinf.core.protocols import EnvConfig, EnvWrapperConfig, Placement
 from rlinf.core.registry import ENV_WRAPPERS, ENVS
-from rlinf.core.robots import LetsHumansAct
 from rlinf.runners.config.schema import (
     ActorConfig,
     AlgorithmConfig,
@@ -137,8 +138,7 @@ class VideoConfig:
     """How many of the episodes that were not solved are played once more at the end, each for a film of its own."""
 
     def __post_init__(self) -> None:
-        if self.failures < 0:
-            raise ConfigError("failures", f"expected at least 0, found {self.failures}")
+        not_negative(failures=self.failures)
         if self.failures and not self.save_video:
             raise ConfigError("failures", "nothing is filmed without save_video", "Set save_video: true.")
 
@@ -174,6 +174,9 @@ class EvalEnvConfig:
     """Whether an episode goes on after the task has ended it."""
     mode: Literal["eval", "train"] = "eval"
     """"eval" takes the most likely action, "train" samples as in training."""
+    real_time_chunking: RealTimeChunking | None = None
+    """Lets the policy decide while its last chunk is still executed, as a robot that does not wait does: `{delay: 1,
+    execution_horizon: 2}`. Null: everything stands still while it decides."""
     wrappers: tuple[WrapperSection, ...] = ()
     """What environments are wrapped in; those of training where the key is left out. What is for training only does not count."""
     data_collection: DataCollectionConfig | None = None
@@ -195,8 +198,10 @@ class EvalEnvConfig:
             positive(tasks=self.tasks)
         positive(total_num_envs=self.total_num_envs, episodes=self.episodes)
         positive(final_episodes=self.final_episodes, max_episode_steps=self.max_episode_steps)
-        for name in ("init_ids", "seeds"):
-            not_negative(**{name: min(getattr(self, name) or (0,))})
+        for name in ("tasks", "init_ids", "seeds"):
+            entries = getattr(self, name)
+            if isinstance(entries, tuple):
+                expect_numbers(name, cast("tuple[int | str, ...]", entries))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,6 +316,22 @@ class PlayedConfig(RunConfig):
     def env_supervisor(self) -> dict[str, Any]:
         """What becomes of an env worker whose process ends unexpectedly."""
         return {"policy": "restart", "max_restarts": self.env.max_restarts} if self.env.max_restarts else {"policy": "fail"}
+
+    def check_placement(self, placement: Placement) -> None:
+        """Refuses more pipeline stages than an env worker has groups of environments, as some would be empty."""
+        ranks = placement.get_world_size("env") if "env" in placement.components else 1
+        train, stages, groups = self.env.train, self.rollout.pipeline_stage_num, self.env.train.groups // ranks
+        if 0 < groups < stages:
+            of = f"env.train.total_num_envs {train.total_num_envs}, group_size {train.group_size}, {ranks} env workers"
+            problem = f"{stages} stages, and an env worker has {groups} of the {train.groups} groups ({of})"
+            remedy = f"Set it to at most {groups}, or raise env.train.total_num_envs."
+            raise ConfigError("rollout.pipeline_stage_num", problem, remedy)
+
+    @property
+    def task_texts(self) -> tuple[str, ...] | None:
+        needed = "task_descriptions" in (traits_of(self.actor.model.config).observations or ())
+        told = [texts_of(env.init_params, needed=needed) for env in (self.env.train, self.env.eval)]
+        return sum(filter(None, told), ()) or (None if None in told or self.env.train.wrappers else ())
 
     @property
     def decisions_per_rollout_epoch(self) -> int:

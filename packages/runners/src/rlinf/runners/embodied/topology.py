@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlinf.core.data import Decision, EnvSpec
+from rlinf.core.data.tree import Tree
 from rlinf.core.evaluation import EpisodeResult
-from rlinf.core.protocols import Mode
-from rlinf.core.tree import Tree
+from rlinf.core.protocols import Mode, WorkerGroup
 from rlinf.runners.embodied.playing.slots import Slot
 
 
@@ -32,6 +32,19 @@ class Topology:
     """The size of the rollout group."""
     slots: Mapping[Mode, tuple[Slot, ...]]
     """The slots of "train" and of "eval"."""
+
+    @classmethod
+    def of(
+        cls,
+        spec: EnvSpec,
+        slots: Mapping[Mode, tuple[Slot, ...]],
+        *,
+        actor: WorkerGroup[Any] | None = None,
+        rollout: WorkerGroup[Any],
+    ) -> Topology:
+        """That of groups; of an evaluation without an actor."""
+        name, ranks = ("", 0) if actor is None else (actor.name, actor.world_size)
+        return cls(spec=spec, actor=name, actor_ranks=ranks, rollout=rollout.name, rollout_ranks=rollout.world_size, slots=slots)
 
     def rollout_rank(self, slot: Slot, mode: Mode) -> int:
         """Which rollout worker serves a slot: neighbours go to the same one, so that it has all stages of its env workers."""
@@ -99,6 +112,16 @@ class Remembered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChunksInExecution:
+    """What is executed while the policy decides; see `rlinf.core.evaluation.RealTimeChunking`."""
+
+    rest: NDArray[np.float32]
+    """`[n, k, A]`, the steps that are left, the first of them the next to be executed."""
+    delay: int
+    """How many of them will have been executed when the answer is there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """What an env worker asks a rollout worker: an action for each observation, and the value of each."""
 
@@ -114,6 +137,8 @@ class Request:
     """What goes with the observations; None where every episode begins, or the policy has no memory."""
     restarts: int = 0
     """How often the process of the env worker was started again; see `answer_queue`."""
+    chunks: ChunksInExecution | None = None
+    """What the answer is to go on from; None where it is decided by the observations alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

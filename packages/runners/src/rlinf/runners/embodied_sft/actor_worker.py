@@ -10,14 +10,13 @@ import numpy as np
 import torch
 
 from rlinf.core.capabilities import FitsStatistics, HasSFTLoss, TakesPolicyLoss
-from rlinf.core.data import EnvSpec
+from rlinf.core.data import Batch, EnvSpec
+from rlinf.core.data.offline import OfflineSource
 from rlinf.core.declarations import traits_of
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.metrics import Statistic
-from rlinf.core.offline import OfflineSource
 from rlinf.core.protocols import WeightSync
 from rlinf.core.random import keyed_seed
-from rlinf.core.trajectory import Batch
 from rlinf.runners.embodied_sft.dataset import grown
 from rlinf.runners.embodied_sft.demonstrations import COUNTED, Demonstrations, Imitation, held_out
 from rlinf.runners.embodied_sft.schema import EmbodiedSFTConfig

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from rlinf.core.data import EnvSpec
+from rlinf.core.data.offline import OfflineEpisode
 from rlinf.core.evaluation import EpisodeProtocol, EvalReport
-from rlinf.core.offline import OfflineEpisode
 from rlinf.core.protocols import WorkerGroup
 from rlinf.core.random import keyed_seed
 from rlinf.runners.checkpoints.checkpoint import Checkpoint
@@ -64,8 +64,7 @@ class DatasetAggregation:
         self._requests, self._answers = (
             actor.cluster.create_channel(name, near=rollout.name) for name in ("dagger_requests", "dagger_answers")
         )
-        timeout_s = cfg.runner.timeout_s
-        self._evaluator = EmbodiedEvaluator(rollout, env, requests=self._requests, answers=self._answers, timeout_s=timeout_s)
+        self._evaluator = EmbodiedEvaluator(rollout, env, requests=self._requests, answers=self._answers, cfg=self._played)
         self._episodes = self._demonstrations = 0
 
     @property
@@ -82,14 +81,7 @@ class DatasetAggregation:
         (specs,) = self._wait(self._env.init_worker(slots["train"]))
         spec: EnvSpec = specs[0]
         check_spec(self._played, spec)
-        topology = Topology(
-            spec=spec,
-            actor=self._actor.name,
-            actor_ranks=self._actor.world_size,
-            rollout=self._rollout.name,
-            rollout_ranks=self._rollout.world_size,
-            slots=slots,
-        )
+        topology = Topology.of(spec, slots, actor=self._actor, rollout=self._rollout)
         self._wait(self._env.connect(topology), self._rollout.init_worker(topology))
 
     def grow(self, step: int) -> tuple[dict[str, float], list[str]]:

@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 
 from rlinf.core.data import EnvSpec
+from rlinf.core.data.offline import GrowsDataset, OfflineConfig, OfflineEpisode
 from rlinf.core.errors import ConfigError
-from rlinf.core.offline import GrowsDataset, OfflineConfig, OfflineEpisode
 from rlinf.runners.checkpoints.checkpoint import Checkpoint
 from rlinf.runners.checkpoints.run_folder import run_folder
 from rlinf.runners.embodied_sft.demonstrations import TEXTS

@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlinf.core.capabilities import HasSFTLoss
-from rlinf.core.data import LossOutput
-from rlinf.core.offline import OfflineEpisode
-from rlinf.core.trajectory import Batch, Trajectory
+from rlinf.core.data import Batch, LossOutput, Trajectory
+from rlinf.core.data.offline import OfflineEpisode
 
 if TYPE_CHECKING:
     import torch

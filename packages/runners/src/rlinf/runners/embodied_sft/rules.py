@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from rlinf.core.capabilities import HasExpert
 from rlinf.core.data import EnvSpec
+from rlinf.core.data.offline import OfflineSource
 from rlinf.core.declarations import KnowsExpert, traits_of
 from rlinf.core.errors import ConfigError, refuse
-from rlinf.core.offline import OfflineSource
 from rlinf.core.registry import ENVS
-from rlinf.runners.config.rules import Rule, no_idle_reference, placed_components, placement
+from rlinf.runners.config.rules import Rule, no_idle_critic, no_idle_reference, placed_components, placement
 from rlinf.runners.config.sections import Section
 from rlinf.runners.embodied.description import described
 from rlinf.runners.embodied.schema import EvalEnvConfig
@@ -66,6 +66,10 @@ def _plays(cfg: EmbodiedSFTConfig) -> ConfigError | None:
     return ConfigError("dagger", "there is no env in which the policy could be played with", remedy)
 
 
+def _critic(cfg: EmbodiedSFTConfig) -> ConfigError | None:
+    return no_idle_critic(cfg, cfg.actor.model)
+
+
 def _grows(cfg: EmbodiedSFTConfig) -> ConfigError | None:
     if cfg.dagger is None:
         return None
@@ -80,6 +84,7 @@ EMBODIED_SFT: Final[Sequence[Rule[EmbodiedSFTConfig]]] = (
     _placement,
     _acts,
     _no_memory,
+    _critic,
     _reference,
     _statistics,
     _plays,
@@ -88,11 +93,7 @@ EMBODIED_SFT: Final[Sequence[Rule[EmbodiedSFTConfig]]] = (
 
 
 def read_embodied_sft(data: Section) -> EmbodiedSFTConfig:
-    """The typed configuration of fine-tuning on demonstrations, to which none of these rules objects.
-
-    Raises:
-        ConfigError: one line per fault, each with its dotted path.
-    """
+    """The typed configuration of `embodied_sft`, to which no rule objects; `ConfigError` with one line per fault otherwise."""
     return read_run(EmbodiedSFTConfig, data, task_type="embodied_sft", rules=EMBODIED_SFT)
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from rlinf.core.config import expect_range
+from rlinf.core.data.offline import OfflineConfig
 from rlinf.core.errors import ConfigError
-from rlinf.core.offline import OfflineConfig
 from rlinf.core.registry import DATASETS
 from rlinf.runners.config.schema import chosen, positive
 from rlinf.runners.embodied.schema import EvalEnvConfig

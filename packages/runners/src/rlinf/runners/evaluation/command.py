@@ -55,7 +55,8 @@ class EvaluationCommand:
         """Which weights are evaluated, and where the results go: beside a checkpoint, or below `runner.logger.log_path`.
 
         Raises:
-            CheckpointError: there are no weights where `runner.ckpt_path` says, or nothing can be written beside them.
+            ConfigError: there are no weights where `runner.ckpt_path` says.
+            CheckpointError: nothing can be written beside them.
         """
         path = runner.ckpt_path
         if self.checkpoint is not None:
@@ -69,7 +70,10 @@ class EvaluationCommand:
             weights = "model" if path is None else f"{Path(path).stem}-{hashlib.sha256(name.encode()).hexdigest()[:6]}"
             logs = Path(runner.logger.log_path).expanduser().absolute()
             parent = logs / f"{runner.experiment_name}_eval" / weights
-        files = {} if path is None else weight_sums(path)
+        try:
+            files = {} if path is None else weight_sums(path)
+        except CheckpointError as error:
+            raise ConfigError(error.place, error.problem, error.remedy) from error
         _make(parent)
         sys.stderr.write(f"evaluating {name}; starting workers\n")
         return EvaluatedPolicy(
@@ -93,8 +97,7 @@ def parse_evaluation(argv: Sequence[str], *, config_dir: Path, description: str)
         description: of the app.
 
     Raises:
-        ConfigError: neither or both are named, or an override can't be read.
-        CheckpointError: there is no such checkpoint, or it is damaged.
+        ConfigError: neither or both are named, there is no such checkpoint, or it is damaged, or an override can't be read.
     """
     parser = argparse.ArgumentParser(description=description, epilog=f"recipes: {', '.join(recipes(config_dir))}")
     parser.add_argument("checkpoint", nargs="?", help="a global_step_N folder, or the folder of a run")
@@ -126,8 +129,11 @@ def parse_evaluation(argv: Sequence[str], *, config_dir: Path, description: str)
         raise ConfigError("CHECKPOINT", "expected a checkpoint or a recipe, found neither", _WAYS)
     path = Path(named).expanduser().absolute()
     if not path.exists():
-        raise CheckpointError("CHECKPOINT", f"there is nothing at '{path}'", _WAYS)
-    checkpoint = read_checkpoint(path)
+        raise ConfigError("CHECKPOINT", f"there is nothing at '{path}'", _WAYS)
+    try:
+        checkpoint = read_checkpoint(path)
+    except CheckpointError as error:
+        raise ConfigError("CHECKPOINT", f"'{error.place}': {error.problem}", error.remedy) from error
     hold_checkpoint(checkpoint)  # from here on, as a run that goes on may remove it at any time
     return _command(checkpoint, lambda changes: _changed(checkpoint, changes), overrides, entries, published, line, started)
 

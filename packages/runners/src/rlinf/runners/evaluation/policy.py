@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rlinf.core.checkpoints.weight_files import INDEX_SUFFIX, find_weights, read_shards
 from rlinf.core.evaluation import EvalProtocol
-from rlinf.core.weight_files import INDEX_SUFFIX, find_weights, read_shards
 from rlinf.runners.checkpoints.run_folder import RunFolder
 from rlinf.runners.config.schema import RunnerConfig
 

@@ -92,6 +92,7 @@ def repeated_episodes(data: Mapping[str, Any], published: EvalProtocol, explicit
         "ignore_terminations": published.ignore_terminations,
         "mode": published.mode,
         "success": published.success,
+        "real_time_chunking": published.to_dict()["real_time_chunking"],
     }
     for key in explicit:
         env, _, rest = key.partition("env.eval.")

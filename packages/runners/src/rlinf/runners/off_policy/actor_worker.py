@@ -10,14 +10,13 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from rlinf.core.data import EnvSpec
+from rlinf.core.data import EnvSpec, Trajectory
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.metrics import Metric, Statistic, merge
 from rlinf.core.off_policy import HasLatentAction, OffPolicyTrainer, TrainsOffPolicy
 from rlinf.core.protocols import Channel
 from rlinf.core.random import keyed_seed
 from rlinf.core.replay import ReplayBuffer, Transitions, within_bounds
-from rlinf.core.trajectory import Trajectory
 from rlinf.core.worker import Worker
 from rlinf.runners.checkpoints.starting_weights import load_starting_weights
 from rlinf.runners.embodied.playing.arrivals import Arrivals
@@ -28,6 +27,7 @@ from rlinf.runners.off_policy.interventions import intervention_buffer, interven
 from rlinf.runners.off_policy.schema import OffPolicyConfig
 from rlinf.runners.training.devices import placed
 from rlinf.runners.training.finite import check_finite
+from rlinf.runners.training.products import choose_products
 from rlinf.runners.training.publishing import publish
 
 _INTERVENTIONS: Final = "interventions"
@@ -58,12 +58,14 @@ class OffPolicyActor(Worker):
         # By default torch takes all cores of the machine, which the workers on it share.
         torch.set_num_threads(self.threads)
         self._replay = self._buffer(topology.spec)
-        self._interventions = intervention_buffer(self.cfg, topology.spec, rank=self.rank)
+        self._interventions = intervention_buffer(self.cfg, topology.spec, rank=self.rank, world_size=self.world_size)
         self._demonstrations = Demonstrations.of(
             self.cfg, topology.spec, rank=self.rank, world_size=self.world_size, interventions=self._interventions
         )
         config, seed = self.cfg.actor, self.cfg.runner.seed
         policy = placed(config.model.build(topology.spec, seed=keyed_seed(seed, "model")), self)
+        # Why critics with statistics of batches end lower with oneDNN is not known; docs/runners/off-policy.md has the figures.
+        choose_products(None if self.cfg.algorithm.objective.judges == "batch_normalized_q_functions" else policy)
         if self.cfg.runner.ckpt_path is not None:
             path = self.cfg.runner.ckpt_path
             load_starting_weights(policy, path, model=config.model, build=lambda section: section.build(topology.spec, seed=0))

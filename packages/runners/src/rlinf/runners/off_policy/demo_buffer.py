@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlinf.core.data import EnvSpec
+from rlinf.core.data.offline import CountsSteps
 from rlinf.core.declarations import traits_of
 from rlinf.core.errors import ConfigError
 from rlinf.core.metrics import Metric, Statistic
@@ -29,7 +30,7 @@ from rlinf.runners.off_policy.schema import OffPolicyConfig
 PLACE: Final = "algorithm.demo_buffer"
 _TEXTS: Final = "task_descriptions"
 _ROUNDING: Final = 1e-9
-"""0.3 · 10 is a little less than 3."""
+"""0.29 · 100 is a little less than 29."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,16 @@ class Demonstrations:
         if self.fraction is None:
             return int(generator.binomial(size, len(self.recorded) / (len(self.recorded) + online)))
         return int(self.fraction * size + _ROUNDING)
+
+
+def recorded_slots(cfg: OffPolicyConfig) -> int:
+    """Slots that the demonstrations of all actors take, by what describes them; 0 without any, or where only reading them tells."""
+    source = None if cfg.algorithm.demo_buffer is None else cfg.algorithm.demo_buffer.dataset.open()
+    if not isinstance(source, CountsSteps):
+        return 0
+    chunk = traits_of(cfg.actor.model.config).chunk or 1
+    # What was seen last takes a slot of its own behind the decisions of an episode.
+    return -(-source.count_steps() // chunk) + len(source)
 
 
 def unfit_demonstrations(cfg: OffPolicyConfig, spec: EnvSpec) -> Iterator[ConfigError]:

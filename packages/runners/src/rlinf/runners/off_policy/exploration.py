@@ -9,12 +9,12 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from rlinf.core.capabilities import HasExplorationSchedule
+from rlinf.core.capabilities import HasExplorationSchedule, RealTimeChunkingPolicy
 from rlinf.core.data import ArraySpec, Decision, EnvSpec, Weights
+from rlinf.core.data.tree import Tree
 from rlinf.core.off_policy import Explores, Objective
 from rlinf.core.protocols import Mode, Policy
 from rlinf.core.random import RowGenerators
-from rlinf.core.tree import Tree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +79,10 @@ class ExploringPolicy(nn.Module):
             elif isinstance(explores, Explores):
                 parts.append(explores.explored(rows, self._spec, decisions=self._decisions, generator=own))
         return replace(decision, action=torch.cat(parts))
+
+    def continue_chunk(self, env_obs: Tree[Any], previous: Any, *, delay: int, generator: Any = None) -> Decision[Tensor]:
+        """As the policy, in evaluations; `env.eval.real_time_chunking` is refused for one that can't."""
+        return cast("RealTimeChunkingPolicy", self.policy).continue_chunk(env_obs, previous, delay=delay, generator=generator)
 
     def weights(self) -> Weights[Tensor]:
         """Those of the policy."""

@@ -7,25 +7,30 @@ from typing import Any
 
 import numpy as np
 
-from rlinf.core.data import EnvSpec
+from rlinf.core.data import Batch, EnvSpec, Trajectory
+from rlinf.core.envs.robots import LetsHumansAct
 from rlinf.core.errors import ShapeError
 from rlinf.core.random import keyed_seed
 from rlinf.core.replay import ReplayBuffer
-from rlinf.core.robots import LetsHumansAct
-from rlinf.core.trajectory import Batch, Trajectory
 from rlinf.runners.off_policy.schema import OffPolicyConfig
 
 _SHARE = 10
 """Of the replay buffer's capacity, a tenth: people act seldom."""
 
 
-def intervention_buffer(cfg: OffPolicyConfig, spec: EnvSpec, *, rank: int) -> ReplayBuffer | None:
-    """An empty buffer; None where a run has no demonstrations, or nobody can act in place of its policy."""
+def intervention_capacity(cfg: OffPolicyConfig, spec: EnvSpec) -> int:
+    """How many decisions of people are kept over all actors; 0 where a run has no demonstrations, or nobody can act."""
     intervenes = any(isinstance(wrapper, LetsHumansAct) for _, wrapper in cfg.env.train.wrapping)
-    if cfg.algorithm.demo_buffer is None or not intervenes:
+    return max(2, cfg.capacity(spec) // _SHARE) if cfg.algorithm.demo_buffer is not None and intervenes else 0
+
+
+def intervention_buffer(cfg: OffPolicyConfig, spec: EnvSpec, *, rank: int, world_size: int) -> ReplayBuffer | None:
+    """The empty buffer of one actor; None where a run has no demonstrations, or nobody can act in place of its policy."""
+    capacity = intervention_capacity(cfg, spec)
+    if not capacity:
         return None
     return ReplayBuffer(
-        capacity=max(2, cfg.capacity(spec) // _SHARE),
+        capacity=max(2, capacity // world_size),
         n_step=cfg.algorithm.replay_buffer.n_step,
         gamma=cfg.algorithm.gamma,
         seed=keyed_seed(cfg.runner.seed, "interventions", rank),

@@ -9,17 +9,18 @@ from typing import Any, Final
 
 import numpy as np
 
-from rlinf.core.arrays import as_numpy
 from rlinf.core.data import EnvSpec
+from rlinf.core.data.arrays import as_numpy
 from rlinf.core.declarations import needs_of, traits_of
+from rlinf.core.envs.robots import LetsHumansAct
 from rlinf.core.errors import ConfigError, refuse
 from rlinf.core.off_policy import Explores, TrainsOffPolicy
 from rlinf.core.replay import available_memory, bytes_of_observation
-from rlinf.core.robots import LetsHumansAct
 from rlinf.runners.config.rules import Rule
 from rlinf.runners.config.sections import Section, resolved
 from rlinf.runners.embodied.rules import PLAYED
-from rlinf.runners.off_policy.demo_buffer import PLACE, unfit_demonstrations
+from rlinf.runners.off_policy.demo_buffer import PLACE, recorded_slots, unfit_demonstrations
+from rlinf.runners.off_policy.interventions import intervention_capacity
 from rlinf.runners.off_policy.schema import GIB, OffPolicyConfig
 from rlinf.runners.task_types import read_run
 
@@ -180,12 +181,22 @@ def _unbounded(cfg: OffPolicyConfig, spec: EnvSpec) -> ConfigError | None:
 
 
 def _too_large(cfg: OffPolicyConfig, spec: EnvSpec) -> ConfigError | None:
+    """The replay buffer, and what is kept beside it: decisions of people, and demonstrations."""
     on_disk = bytes_of_observation(spec.observation) if cfg.replay_folder is not None else 0
     capacity, size, free = cfg.capacity(spec), cfg.transition_bytes(spec) - on_disk, available_memory()
-    if capacity * size <= free:
+    acted, slots, each = intervention_capacity(cfg, spec), recorded_slots(cfg), cfg.demonstrated_bytes(spec)
+    if capacity * size + (acted + slots) * each <= free:
         return None
-    problem = f"{capacity:,} transitions of {size:,} bytes take {capacity * size / GIB:.1f} GiB, and {free / GIB:.1f} GiB are free"
-    remedy = f"Use at most {free * 9 // 10 // size:,}, or set {_BUFFER}.max_gib{'' if on_disk else ' or .storage: disk'}."
+    taken = [f"{capacity:,} transitions of {size:,} bytes take {capacity * size / GIB:.1f} GiB"]
+    taken += [f"{acted:,} that people make (interventions) {acted * each / GIB:.1f} GiB"] if acted else []
+    taken += [f"{slots:,} demonstrated ones {slots * each / GIB:.1f} GiB"] if slots else []
+    problem = f"{', '.join(taken)}, and {free / GIB:.1f} GiB are free"
+    # One that people make for `capacity / acted` of the policy.
+    fit = (free * 9 // 10 - slots * each) * capacity // (capacity * size + acted * each)
+    if fit < max(2 * cfg.env.train.total_num_envs, cfg.min_transitions):
+        remedy = "Use fewer episodes." if slots else "Use another machine, or smaller observations."
+        return ConfigError(PLACE if slots else f"{_BUFFER}.capacity", problem, remedy)
+    remedy = f"Use at most {fit:,}, or set {_BUFFER}.max_gib{'' if on_disk else ' or .storage: disk'}."
     return ConfigError(f"{_BUFFER}.capacity", problem, remedy)
 
 
@@ -197,7 +208,8 @@ def _too_large_for_disk(cfg: OffPolicyConfig, spec: EnvSpec) -> ConfigError | No
     # Each decision may end an episode, whose final observation takes a slot, too.
     filled = min(capacity, 2 * cfg.decisions_per_iteration * cfg.runner.max_steps)
     checkpoints = 2 if 0 < cfg.runner.save_interval < cfg.runner.max_steps else 1
-    needed = used + checkpoints * filled * size
+    acted = min(intervention_capacity(cfg, spec), filled) * cfg.demonstrated_bytes(spec)
+    needed = used + checkpoints * (filled * size + acted)
     if needed <= free:
         return None
     found = f"{needed / GIB:.1f} GiB of the disk of '{path}', and {free / GIB:.1f} GiB are free"
@@ -210,9 +222,5 @@ def _bounded(low: Any, high: Any) -> bool:
 
 
 def read_off_policy(data: Section) -> OffPolicyConfig:
-    """The typed configuration of an off-policy run, to which none of these rules objects.
-
-    Raises:
-        ConfigError: one line per fault, each with its dotted path.
-    """
+    """The typed configuration of an off-policy run, to which no rule objects; `ConfigError` with one line per fault otherwise."""
     return read_run(OffPolicyConfig, data, task_type=TASK_TYPE, rules=OFF_POLICY)

@@ -9,10 +9,10 @@ from typing import Literal
 
 from rlinf.core.config import expect_range
 from rlinf.core.data import EnvSpec
+from rlinf.core.data.offline import OfflineConfig
 from rlinf.core.declarations import traits_of
 from rlinf.core.errors import ConfigError
 from rlinf.core.off_policy import Objective
-from rlinf.core.offline import OfflineConfig
 from rlinf.core.registry import DATASETS, OBJECTIVES
 from rlinf.core.replay import Sampling, bytes_of_slot
 from rlinf.runners.config.schema import chosen, not_negative, positive
@@ -133,7 +133,13 @@ class OffPolicyConfig(PlayedConfig):
 
     def transition_bytes(self, spec: EnvSpec) -> int:
         """What a transition takes in the replay buffer."""
-        prioritized = self.algorithm.replay_buffer.sampling.type == "prioritized"
+        return self._slot_bytes(spec, prioritized=self.algorithm.replay_buffer.sampling.type == "prioritized")
+
+    def demonstrated_bytes(self, spec: EnvSpec) -> int:
+        """What a transition takes that is drawn uniformly, and never lies on the disk: a recorded one, or one that people made."""
+        return self._slot_bytes(spec, prioritized=False)
+
+    def _slot_bytes(self, spec: EnvSpec, *, prioritized: bool) -> int:
         chunk = traits_of(self.actor.model.config).chunk or 1
         return bytes_of_slot(spec.observation, spec.action, chunk=chunk, prioritized=prioritized)
 

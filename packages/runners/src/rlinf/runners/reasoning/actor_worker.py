@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from rlinf.core.capabilities import LanguageModelPolicy
+from rlinf.core.data import Batch, Trajectory
 from rlinf.core.errors import RLinfError
 from rlinf.core.metrics import Metric, Statistic, merge
 from rlinf.core.protocols import Channel, Gate, Trainer
 from rlinf.core.random import keyed_generator
-from rlinf.core.trajectory import Batch, Trajectory
 from rlinf.core.worker import Worker
 from rlinf.runners.checkpoints.export import export_network
 from rlinf.runners.reasoning.inference_worker import ReferencePolicy

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rlinf.core.capabilities import HasFingerprint
 from rlinf.core.errors import ConfigError
 from rlinf.core.evaluation import EvalReport, ProblemProtocol, ProblemResult
-from rlinf.core.problems import Split, TaskConfig
+from rlinf.core.language.problems import Split, TaskConfig
 from rlinf.core.protocols import WorkerGroup
 from rlinf.runners.config.sections import resolved
 from rlinf.runners.evaluation.policy import EvaluatedPolicy

@@ -8,10 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlinf.core.data import Rescored
+from rlinf.core.data import Batch, Rescored, Trajectory
 from rlinf.core.errors import RLinfError
 from rlinf.core.protocols import Policy
-from rlinf.core.trajectory import Batch, Trajectory
 from rlinf.core.worker import Worker
 from rlinf.runners.reasoning.language import build_policy
 from rlinf.runners.reasoning.schema import ReasoningConfig

@@ -11,8 +11,8 @@ import numpy as np
 from rlinf.core.capabilities import HasImages, LanguageModelPolicy
 from rlinf.core.data import Completion
 from rlinf.core.errors import ConfigError
-from rlinf.core.generation import Generator, SamplingConfig
-from rlinf.core.problems import ImageProcessor, Problem, ShownPrompt, Split, Tokenizer
+from rlinf.core.language.generation import Generator, SamplingConfig
+from rlinf.core.language.problems import ImageProcessor, Problem, ShownPrompt, Split, Tokenizer
 from rlinf.core.random import keyed_seed
 from rlinf.runners.reasoning.schema import ReasoningConfig
 

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from rlinf.core.data import Completion
+from rlinf.core.data import Completion, Trajectory
 from rlinf.core.rewards import RewardSample
-from rlinf.core.trajectory import Trajectory
 from rlinf.runners.reasoning.generation.admission import Response
 from rlinf.runners.reasoning.generation.prompt_groups import PromptGroup
 from rlinf.runners.reasoning.generation.reward import LanguageRewardWorker

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any, cast
 
 from rlinf.core.data import Completion
-from rlinf.core.generation import SamplingConfig
-from rlinf.core.problems import ShownPrompt
+from rlinf.core.language.generation import SamplingConfig
+from rlinf.core.language.problems import ShownPrompt
 from rlinf.core.random import keyed_seed
 from rlinf.runners.reasoning.generation.prompt_groups import JobSpec, PromptGroup
 from rlinf.runners.reasoning.generation.rollout import LanguageRolloutWorker

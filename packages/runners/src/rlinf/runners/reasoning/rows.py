@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlinf.core.data import Completion
+from rlinf.core.data import Completion, Trajectory
 from rlinf.core.errors import ShapeError
-from rlinf.core.problems import ShownPrompt
-from rlinf.core.trajectory import Trajectory
+from rlinf.core.language.problems import ShownPrompt
 
 
 def group_rows(

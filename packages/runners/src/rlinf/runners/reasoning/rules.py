@@ -16,7 +16,6 @@ from rlinf.runners.config.rules import (
     no_idle_reference,
     placed_components,
     placement,
-    unmet_by_model,
     whole_batches,
 )
 from rlinf.runners.config.sections import Section
@@ -79,13 +78,9 @@ def _room_for_prompts(cfg: ReasoningConfig) -> ConfigError | None:
 
 def _needs(cfg: ReasoningConfig) -> ConfigError | None:
     unmet: dict[Need, str] = dict.fromkeys(("baseline", "sum_pi_squared"), "Choose another algorithm.adv_type.")
-    if cfg.reference.source == "none":
-        unmet["reference"] = "Set reference.source."
-    if not cfg.algorithm.recompute_logprobs:
-        unmet["proximal"] = "Set algorithm.recompute_logprobs: true."
     if cfg.rollout.group_size == 1:
         unmet["group"] = "Raise rollout.group_size."
-    return needs_met(cfg.algorithm, {**unmet, **unmet_by_model(cfg.actor.model, cfg.algorithm)})
+    return needs_met(cfg.algorithm, cfg.actor.model, cfg.reference, unmet)
 
 
 def _something_goes_on(cfg: ReasoningConfig) -> ConfigError | None:
@@ -168,9 +163,5 @@ REASONING: Final[Sequence[Rule[ReasoningConfig]]] = (
 
 
 def read_reasoning(data: Section) -> ReasoningConfig:
-    """The typed configuration of a reasoning run, to which none of these rules objects.
-
-    Raises:
-        ConfigError: one line per fault, each with its dotted path.
-    """
+    """The typed configuration of a reasoning run, to which no rule objects; `ConfigError` with one line per fault otherwise."""
     return read_run(ReasoningConfig, data, task_type="reasoning", rules=REASONING)

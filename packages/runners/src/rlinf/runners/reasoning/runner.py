@@ -149,14 +149,6 @@ class ReasoningRunner:
         self.checkpoints.evaluated(f"eval/{report.metric}", report.means[report.metric], protocol=protocol.hash)
         return evaluated
 
-    def save_checkpoint(self, *, export: bool = False) -> Path:
-        """Writes `global_step_<step>`; returns the folder.
-
-        Args:
-            export: whether it gets `actor/huggingface`, a folder that other programs read.
-        """
-        return self.checkpoints.save(self._export if export else None)
-
     def _keep_fitting_prompts(self) -> None:
         """Leaves out the problems whose prompts are too long, before any of them is drawn."""
         (found,) = self.phases.wait(self.rollout.measure_prompts(("train", "validation")))

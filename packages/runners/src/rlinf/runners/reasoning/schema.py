@@ -11,8 +11,8 @@ from typing import Any, Literal, Self, cast
 from rlinf.core.capabilities import HasCasting, HasPrecision, PacksRows
 from rlinf.core.config import expect_range, expect_seconds
 from rlinf.core.errors import ConfigError
-from rlinf.core.generation import HOTTEST, GeneratorConfig, SamplingConfig
-from rlinf.core.problems import Problem, TaskConfig
+from rlinf.core.language.generation import HOTTEST, GeneratorConfig, SamplingConfig
+from rlinf.core.language.problems import Problem, TaskConfig
 from rlinf.core.protocols import Advantage, Loss, Reward, WeightSync
 from rlinf.core.registry import ADVANTAGES, GENERATORS, LOSSES, REWARDS, TASKS
 from rlinf.core.rewards import SampleReward

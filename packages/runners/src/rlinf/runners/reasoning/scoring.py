@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlinf.core.capabilities import HasReference, LanguageModelPolicy
-from rlinf.core.data import Rescored, Scores
+from rlinf.core.data import Batch, Credit, Rescored, Scores, Trajectory
 from rlinf.core.protocols import Trainer
-from rlinf.core.trajectory import Batch, Credit, Trajectory
 from rlinf.runners.training.agreement import evaluated, of_ranks, scores_of
 from rlinf.runners.training.tensors import to_torch
 

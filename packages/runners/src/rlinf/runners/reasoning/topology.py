@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlinf.core.agents import Episode
-from rlinf.core.data import Completion
+from rlinf.core.data import Completion, Trajectory
 from rlinf.core.protocols import Channel
-from rlinf.core.trajectory import Trajectory
 from rlinf.runners.reasoning.generation.prompt_groups import PromptGroup
 
 Written = Completion[Any] | Episode

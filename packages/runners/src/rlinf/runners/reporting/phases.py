@@ -7,8 +7,8 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from rlinf.core.cluster.futures import Future, gather_within
 from rlinf.core.errors import WorkerError
-from rlinf.core.futures import Future, gather_within
 from rlinf.core.protocols import WorkerGroup
 
 

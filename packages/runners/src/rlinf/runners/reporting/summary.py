@@ -15,6 +15,7 @@ from rlinf.runners.config.schema import RunnerConfig
 VERSIONED = (
     *(f"rlinf-{part}" for part in ("core", "scheduler", "algorithms", "models", "envs", "engines", "runners")),
     *("torch", "ray", "numpy", "gymnasium", "mani-skill", "gymnasium-robotics", "mujoco", "transformers", "vllm", "sglang"),
+    *("metaworld", "hf-libero", "robosuite", "envpool", "genesis-world"),
 )
 
 

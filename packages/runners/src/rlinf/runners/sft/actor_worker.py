@@ -11,12 +11,11 @@ from typing import Any, cast
 import torch
 
 from rlinf.core.capabilities import LanguageModelPolicy
-from rlinf.core.data import Weights
+from rlinf.core.data import Batch, Weights
 from rlinf.core.errors import ConfigError, RLinfError
+from rlinf.core.language.problems import Tokenizer
 from rlinf.core.metrics import Metric, Statistic
-from rlinf.core.problems import Tokenizer
 from rlinf.core.random import keyed_seed
-from rlinf.core.trajectory import Batch
 from rlinf.runners.checkpoints.export import export_network
 from rlinf.runners.reasoning.language import build_image_processor, build_tokenizer
 from rlinf.runners.sft.examples import CrossEntropy, Example, laid_out, packed, read_examples

@@ -11,13 +11,12 @@ import torch
 from torch import Tensor
 
 from rlinf.core.agents import Tool
-from rlinf.core.data import Completion, LossOutput, Rescored
+from rlinf.core.data import Batch, Completion, LossOutput, Rescored, Trajectory
+from rlinf.core.data.sequences import first_fit_decreasing
 from rlinf.core.errors import ConfigError
+from rlinf.core.language.problems import ImageProcessor, Problem, ShownPrompt, Split, TaskConfig, Tokenizer
 from rlinf.core.metrics import Metric
-from rlinf.core.problems import ImageProcessor, Problem, ShownPrompt, Split, TaskConfig, Tokenizer
 from rlinf.core.random import keyed_generator
-from rlinf.core.sequences import first_fit_decreasing
-from rlinf.core.trajectory import Batch, Trajectory
 from rlinf.runners.conversations.conversation import TokenConversation, turn_ends
 from rlinf.runners.conversations.rows import branch_row
 from rlinf.runners.conversations.tool_use import ToolUseConfig

@@ -31,9 +31,5 @@ SFT: Final[Sequence[Rule[SFTConfig]]] = (_placement, _writes, _reference)
 
 
 def read_sft(data: Section) -> SFTConfig:
-    """The typed configuration of supervised fine-tuning, to which none of these rules objects.
-
-    Raises:
-        ConfigError: one line per fault, each with its dotted path.
-    """
+    """The typed configuration of `sft`, to which no rule objects; `ConfigError` with one line per fault otherwise."""
     return read_run(SFTConfig, data, task_type="sft", rules=SFT)

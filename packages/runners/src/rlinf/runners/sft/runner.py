@@ -120,10 +120,6 @@ class SFTRunner:
             self.checkpoints.evaluated("eval/loss", found["eval/loss"], protocol=self._protocol()["hash"], lower_is_better=True)
         return found
 
-    def save_checkpoint(self) -> Path:
-        """Writes `global_step_<step>`; returns the folder."""
-        return self.checkpoints.save()
-
     def _train(self, record: RunRecord) -> None:
         """One iteration, and what follows it."""
         began = time.monotonic()

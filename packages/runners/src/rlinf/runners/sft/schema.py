@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from rlinf.core.errors import ConfigError
-from rlinf.core.problems import TaskConfig
+from rlinf.core.language.problems import TaskConfig
 from rlinf.core.registry import TASKS
 from rlinf.runners.config.schema import RunConfig, RunnerConfig, TrainingConfig, chosen, positive
 from rlinf.runners.conversations.tool_use import ToolUseConfig

@@ -11,12 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from rlinf.core.checkpoints.weight_files import newest_checkpoint
 from rlinf.core.config.reading import field_names
 from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.core.evaluation import canonical_hash
 from rlinf.core.protocols import WorkerGroup
 from rlinf.core.registry import TASKS
-from rlinf.core.weight_files import newest_checkpoint
 from rlinf.runners.checkpoints.checkpoint import read_checkpoint
 from rlinf.runners.checkpoints.run_folder import open_run_folder, run_folder
 from rlinf.runners.config.rules import below

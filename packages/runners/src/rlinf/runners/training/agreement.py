@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from rlinf.core.capabilities import HasPrecision
-from rlinf.core.data import Rescored, Scores
+from rlinf.core.data import Batch, Rescored, Scores, Trajectory
 from rlinf.core.protocols import Trainer
-from rlinf.core.trajectory import Batch, Trajectory
 
 P = TypeVar("P")
 PRECISIONS = ("bf16", "fp16", "fp32")

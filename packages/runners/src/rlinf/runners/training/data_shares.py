@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from rlinf.core.declarations import ModelParallel
 from rlinf.core.protocols import TrainerConfig
-from rlinf.core.training_ranks import ModelParallel
 
 
 def share_of(trainer: TrainerConfig, rank: int, world_size: int) -> tuple[int, int]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from rlinf.core.data import Credit, Trajectory
 from rlinf.core.errors import NonFiniteError
-from rlinf.core.trajectory import Credit, Trajectory
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from rlinf.core.process import own_cores
 from rlinf.scheduler.config import ClusterConfig
 from rlinf.scheduler.hardware.node import Device, Node
 from rlinf.scheduler.hardware.registry import ACCELERATORS
@@ -66,9 +67,3 @@ def _virtual(rank: int, node: VirtualNode, kind: str) -> Node:
         accelerator_type=kind,
         devices=(Device(model=node.model or "", memory=memory),) * count,
     )
-
-
-def own_cores() -> int:
-    """CPU cores that this process may use."""
-    # Not `os.cpu_count`, which counts cores that a batch system or `taskset` has forbidden.
-    return len(os.sched_getaffinity(0))

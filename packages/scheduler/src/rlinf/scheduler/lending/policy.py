@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from rlinf.core.errors import ConfigError
+from rlinf.core.config import expect_at_least
 from rlinf.scheduler.lending.demand import Demand
 from rlinf.scheduler.lending.forecast import Now, forecast
 
@@ -80,8 +80,7 @@ class Forecast:
     """How many times its own cost a move must be worth; more moves less."""
 
     def __post_init__(self) -> None:
-        if not self.hysteresis >= 1:
-            raise ConfigError("hysteresis", f"expected at least 1, found {self.hysteresis!r}", "1 moves whenever it pays.")
+        expect_at_least("hysteresis", self.hysteresis, 1, "1 moves whenever it pays.")
 
     def next_move(self, demands: Sequence[Demand]) -> Move | None:
         """The move that pays most, or None."""

@@ -13,9 +13,9 @@ from rlinf.scheduler.planner.search import Candidate as Candidate
 from rlinf.scheduler.planner.search import Plan as Plan
 from rlinf.scheduler.planner.search import Space as Space
 from rlinf.scheduler.planner.search import search as search
-from rlinf.scheduler.planner.simulator import Options as Options
-from rlinf.scheduler.planner.simulator import Simulation as Simulation
-from rlinf.scheduler.planner.simulator import simulate as simulate
+from rlinf.scheduler.planner.simulation.simulator import Options as Options
+from rlinf.scheduler.planner.simulation.simulator import Simulation as Simulation
+from rlinf.scheduler.planner.simulation.simulator import simulate as simulate
 from rlinf.scheduler.planner.timeline import draw as draw
 from rlinf.scheduler.planner.timeline import write_trace as write_trace
 from rlinf.scheduler.planner.workload import Channel as Channel

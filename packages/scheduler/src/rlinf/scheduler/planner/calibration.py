@@ -30,15 +30,12 @@ _LOOK_S = 1.0
 
 
 @contextmanager
-def calibrated(
-    profiles: Sequence[str], *, steps: int = STEPS, timeout_s: float, tell: Callable[[str], None]
-) -> Generator[list[str | Path]]:
+def calibrated(profiles: Sequence[str], *, timeout_s: float, tell: Callable[[str], None]) -> Generator[list[str | Path]]:
     """Inside, recipes among profiles are traces of short runs of them.
 
     Args:
         profiles: profiles and traces, which stay as they are, and recipes, each with overrides behind it if it has some:
             `recipe.yaml cluster.component_placement.env=0`.
-        steps: how many steps each runs after the first.
         timeout_s: seconds that each may take.
         tell: is given lines that say what is going on.
 
@@ -58,22 +55,22 @@ def calibrated(
                 remedy = "Install rlinf-runners, or give the planner a trace."
                 raise ConfigError("rlinf plan --profile", f"nothing that is installed runs '{words[0]}'", remedy)
             folder = Path(folders.enter_context(tempfile.TemporaryDirectory(prefix="rlinf-plan-", ignore_cleanup_errors=True)))
-            tell(f"running {steps + 1} steps of {profile}")
-            found.append(_run(words, folder, steps, timeout_s))
+            tell(f"running {STEPS + 1} steps of {profile}")
+            found.append(_run(words, folder, timeout_s))
         yield found
 
 
-def _run(recipe: Sequence[str], folder: Path, steps: int, timeout_s: float) -> Path:
+def _run(recipe: Sequence[str], folder: Path, timeout_s: float) -> Path:
     trace, log = folder / "trace.json", folder / "log.txt"
     ours = ("cluster.tracer.enabled=true", f"cluster.tracer.path={trace}", f"runner.logger.log_path={folder / 'logs'}")
     # No evaluation before the end, which the run does not reach.
     command = [sys.executable, "-c", _RLINF, "train", *recipe, *ours, "runner.val_check_interval=0"]
     child = ChildProcess(command, log=log, grace_s=_GRACE_S)
     end = time.monotonic() + timeout_s
-    while (seen := _steps(folder)) < steps and child.wait(_LOOK_S) is None:
+    while (seen := _steps(folder)) < STEPS and child.wait(_LOOK_S) is None:
         if time.monotonic() > end:
             child.stop()
-            problem = f"the run has done {seen} of {steps} steps after {timeout_s:g} s{log_ending(log)}"
+            problem = f"the run has done {seen} of {STEPS} steps after {timeout_s:g} s{log_ending(log)}"
             raise DeadlineExceeded(f"calibration of {recipe[0]}", problem, "Give it more time: --calibration-s.")
     child.stop()
     # A run that is shorter has ended by itself, and one that had no time to end left its parts.

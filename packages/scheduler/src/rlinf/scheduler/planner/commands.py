@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from rlinf.core.errors import ConfigError, PlacementError
+from rlinf.core.errors import ConfigError, PlacementError, did_you_mean
 from rlinf.core.registry import RECIPES
 from rlinf.scheduler.config import ClusterConfig, PlannerConfig, read_cluster
 from rlinf.scheduler.hardware import Inventory, take_inventory
 from rlinf.scheduler.memory_size import parse_memory
 from rlinf.scheduler.planner import report
 from rlinf.scheduler.planner.calibration import RECIPE, calibrated
-from rlinf.scheduler.planner.explain import explain, front
+from rlinf.scheduler.planner.explain import bottleneck, explain, front
 from rlinf.scheduler.planner.fitting import Observed, observe
-from rlinf.scheduler.planner.layout import Machine
+from rlinf.scheduler.planner.layout import Machine, Slot
 from rlinf.scheduler.planner.recipes import layout_of, load_profile, machine_of, options_of, space_of
 from rlinf.scheduler.planner.search import Space, search
-from rlinf.scheduler.planner.simulator import Options, simulate
-from rlinf.scheduler.planner.timeline import write_trace
-from rlinf.scheduler.planner.what_if import Situation, changed
+from rlinf.scheduler.planner.simulation.simulator import Options, simulate, step_seconds
+from rlinf.scheduler.planner.timeline import seconds, write_trace
 from rlinf.scheduler.planner.workload import Workload
 
 CALIBRATION_S = 1800.0
+SET = "--set"
+_OF_COMPONENT = ("devices", "parallel", "speed", "items")
+_OF_RUN = ("chunks", "stages", "max_lag")
 
 
 def plan(args: Sequence[str]) -> int:
@@ -44,6 +47,7 @@ def plan(args: Sequence[str]) -> int:
     parser.add_argument("--profile", action="append", default=[], metavar="PATH", help=profile)
     parser.add_argument("--devices", type=int, help="plan for so many devices, whatever there is")
     parser.add_argument("--per-node", type=int, default=0, help="of which a node has so many")
+    parser.add_argument("--cores", type=int, help="CPU cores of a node, which the processes on virtual accelerators share")
     parser.add_argument("--memory", help="memory of a device, such as 80GiB")
     parser.add_argument("--front", action="store_true", help="also the best step for each number of weight versions of lag")
     parser.add_argument("--write", metavar="FILE", help="write the profile there, for cluster.planner.profile")
@@ -62,18 +66,21 @@ def _plan(asked: argparse.Namespace, profiles: Sequence[str | Path]) -> int:
     if asked.memory is not None:
         planner = replace(planner, memory=asked.memory)
     inventory = None if cluster is None else _inventory(cluster, asked.devices)
-    machine = _machine(asked.devices, asked.per_node, planner, inventory, observed)
+    machine = _machine(asked, planner, inventory, workload, observed)
     space = space_of(planner, inventory, workload) if inventory is not None else Space()
+    _say(report.machine(machine))
     _say(report.costs(workload))
     if taken := report.memory(workload):
         _say(taken)
     if observed:
         _say(report.measured(observed))
+    own_s = None
     if cluster is not None and inventory is not None and isinstance(cluster.component_placement, Mapping):
-        _say(f"as the recipe places it: {_as_written(cluster.component_placement, inventory, workload, machine, planner)}")
+        said, own_s = _as_written(cluster.component_placement, inventory, workload, machine, planner)
+        _say(f"as the recipe places it: {said}")
     found = search(workload, machine, space)
     points = front(workload, machine, space) if asked.front else ()
-    _say(report.report(found, explain(workload, machine, found, space), points))
+    _say(report.report(machine, found, explain(workload, machine, found, space), points, own_s))
     _say(report.prediction(workload, machine, found.best.layout, found.best.options))
     if asked.write:
         _say(f"profile written to {workload.write(asked.write)}")
@@ -87,7 +94,7 @@ def what_if(args: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="rlinf what-if", description=what_if.__doc__)
     parser.add_argument("trace", help="a trace, or the folder of a traced run")
     change = "COMPONENT.devices=4 or 0-3, COMPONENT.parallel=2, COMPONENT.speed=2, COMPONENT.items=2, chunks=2, stages=2, max_lag=1"
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="changes", required=True, help=change)
+    parser.add_argument(SET, action="append", default=[], metavar="KEY=VALUE", dest="changes", required=True, help=change)
     parser.add_argument("--trace", metavar="FILE", dest="target", help="write the changed run as a trace")
     asked = parser.parse_args(list(args))
     run = observe(asked.trace)
@@ -98,12 +105,86 @@ def what_if(args: Sequence[str]) -> int:
     was = simulate(before.workload, run.machine, before.layout, before.options)
     now = simulate(after.workload, then, after.layout, after.options)
     _say(report.measured([run]))
+    _say(report.machine(then))
     _say(f"with {', '.join(asked.changes)}: {report.prediction(after.workload, then, after.layout, after.options)}")
+    _say(f"bound by: {bottleneck(after.workload, after.layout, now)}")
     faster = was.step_s / now.step_s
-    _say(f"simulated {report.seconds(was.step_s)} before, {report.seconds(now.step_s)} after: {faster:.2f}x as fast")
+    _say(f"simulated {seconds(was.step_s)} before, {seconds(now.step_s)} after: {faster:.2f}x as fast")
     if asked.target:
         _say(f"trace written to {write_trace(after.workload, then, after.layout, after.options, asked.target)}")
     return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """A workload, where it is, and how its parts work together."""
+
+    workload: Workload
+    layout: dict[str, Slot]
+    options: Options
+
+
+def changed(situation: Situation, changes: Sequence[str]) -> Situation:
+    """The situation after changes, in their order.
+
+    Args:
+        situation: what was.
+        changes: `component.devices=4` (from where it begins now) or `=0-3`, `component.parallel=2`, `component.speed=2` (twice as
+            fast), `component.items=2` (twice as many), or `chunks=2`, `stages=2`, `max_lag=1`.
+
+    Raises:
+        ConfigError: a change is not one of these, or names a component that is not there.
+    """
+    for text in changes:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise ConfigError(SET, f"expected KEY=VALUE, found '{text}'", "Write it as COMPONENT.devices=4, or max_lag=1.")
+        name, dot, field = key.rpartition(".")
+        known = _OF_COMPONENT if dot else _OF_RUN
+        if field not in known:
+            keys = [f"{each}.{of}" for each in situation.workload.components for of in _OF_COMPONENT] + list(_OF_RUN)
+            raise ConfigError(SET, f"'{key}' can't be changed", did_you_mean(key, keys))
+        if not dot:
+            situation = replace(situation, options=replace(situation.options, **{field: _whole(key, value)}))
+        elif name not in situation.workload.components:
+            raise ConfigError(SET, f"no component '{name}'", did_you_mean(name, list(situation.workload.components)))
+        elif field in ("devices", "parallel"):
+            slot = _slot(key, situation.layout[name], field, value)
+            situation = replace(situation, layout={**situation.layout, name: slot})
+        else:
+            situation = replace(situation, workload=_scaled(key, situation.workload, name, field, value))
+    return situation
+
+
+def _slot(key: str, slot: Slot, field: str, value: str) -> Slot:
+    if field == "parallel":
+        return replace(slot, parallel=_whole(key, value))
+    first, dash, last = value.partition("-")
+    if not dash:
+        return replace(slot, count=_whole(key, value))
+    start, end = _whole(key, first, least=0), _whole(key, last, least=0)
+    if end < start:
+        raise ConfigError(SET, f"in '{key}={value}' the range runs backwards", f"Write {last}-{first}.")
+    return replace(slot, start=start, count=end - start + 1)
+
+
+def _scaled(key: str, workload: Workload, name: str, field: str, value: str) -> Workload:
+    try:
+        factor = float(value)
+    except ValueError:
+        factor = 0.0
+    if not 0 < factor < float("inf"):
+        raise ConfigError(SET, f"'{key}' expects a positive number, found '{value}'")
+    if field == "speed":
+        return workload.slowed(name, 1 / factor)
+    return workload.replaced(name, items=workload.components[name].items * factor)
+
+
+def _whole(key: str, value: str, *, least: int = 1) -> int:
+    least = 0 if key == "max_lag" else least
+    if not re.fullmatch(r"\d{1,9}", value) or int(value) < least:
+        raise ConfigError(SET, f"'{key}' expects a whole number of at least {least}, found '{value}'")
+    return int(value)
 
 
 def _cluster(recipe: str | None, overrides: Sequence[str]) -> ClusterConfig | None:
@@ -130,27 +211,36 @@ def _inventory(cluster: ClusterConfig, devices: int | None) -> Inventory | None:
 
 
 def _machine(
-    devices: int | None, per_node: int, planner: PlannerConfig, inventory: Inventory | None, observed: Sequence[Observed]
+    asked: argparse.Namespace, planner: PlannerConfig, inventory: Inventory | None, workload: Workload, observed: Sequence[Observed]
 ) -> Machine:
     memory = None if planner.memory is None else float(parse_memory(planner.memory, place="--memory"))
-    if devices is not None:
-        return Machine(devices=devices, per_node=per_node, memory=memory)
-    if inventory is not None:
-        return machine_of(inventory, planner)
-    if not observed:
+    if asked.devices is not None:
+        # What was measured on virtual accelerators says nothing of real ones.
+        virtual = workload.cores > 0 or any(run.virtual for run in observed)
+        found = Machine(devices=asked.devices, per_node=asked.per_node, memory=memory, virtual=virtual, cores=workload.cores)
+    elif inventory is not None:
+        found = machine_of(inventory, planner)
+    elif observed:
+        found = replace(max((run.machine for run in observed), key=lambda machine: machine.devices), memory=memory)
+    else:
         raise ConfigError("rlinf plan", "nothing says how many devices there are", "Name a recipe, or --devices N.")
-    return replace(max((run.machine for run in observed), key=lambda machine: machine.devices), memory=memory)
+    if asked.cores is None:
+        return found
+    if not found.virtual:
+        raise ConfigError("--cores", "real accelerators are planned for, whose cores the planner does not look at", "Leave it out.")
+    return replace(found, cores=asked.cores)
 
 
 def _as_written(
     placement: Mapping[str, Any], inventory: Inventory, workload: Workload, machine: Machine, planner: PlannerConfig
-) -> str:
-    """What the recipe's own placement would do, or why nobody knows."""
+) -> tuple[str, float | None]:
+    """What the recipe's own placement would do, and how long a step of it takes; or why nobody knows."""
     layout = {name: slot for name, slot in layout_of(placement, inventory).items() if name in workload.components}
     try:
-        return report.prediction(workload, machine, layout, options_of(planner))
+        options = options_of(planner)
+        return report.prediction(workload, machine, layout, options), step_seconds(workload, machine, layout, options)
     except PlacementError as error:
-        return f"not known: {error}"
+        return f"not known: {error}", None
 
 
 def _say(text: str) -> None:

@@ -12,12 +12,13 @@ from pathlib import Path
 from statistics import median
 
 from rlinf.core.errors import RLinfError
+from rlinf.core.process import own_cores
 from rlinf.scheduler.planner.costs import fit
 from rlinf.scheduler.planner.layout import Machine, Slot
 from rlinf.scheduler.planner.memory import memory_of, peaks
 from rlinf.scheduler.planner.workload import Channel, Component, Loop, Workload
 from rlinf.scheduler.trace.flow import SECOND, Flow
-from rlinf.scheduler.trace.reading import placement, spans, trace_file, virtual_devices
+from rlinf.scheduler.trace.reading import placement, shared_cores, spans, trace_file, virtual_devices
 from rlinf.scheduler.trace.spans import Span
 from rlinf.scheduler.trace.steps import Steps
 from rlinf.scheduler.transport.transport import DRIVER
@@ -40,11 +41,13 @@ class Observed:
     """Components without accelerators, which the planner leaves where they are."""
     virtual: bool = False
     """The accelerators were virtual ones."""
+    cores: int = 0
+    """CPU cores of a node, which their processes shared; 0: not known, or real ones."""
 
     @property
     def machine(self) -> Machine:
         """The devices that the run used."""
-        return Machine(devices=max(slot.end for slot in self.layout.values()), virtual=self.virtual)
+        return Machine(devices=max(slot.end for slot in self.layout.values()), virtual=self.virtual, cores=self.cores)
 
 
 def observe(path: str | Path) -> Observed:
@@ -104,15 +107,17 @@ def fitted(paths: Sequence[str | Path]) -> list[Observed]:
         channels=first.channels(),
         loops=tuple(first.loops),
         sync_s=median([gap for run in runs for gap in run.gaps]),
+        cores=min(run.cores for run in runs),
     )
     return [
         Observed(
             source=str(run.path),
             workload=workload,
-            layout=run.slots,
+            layout={name: run.slots[name] for name in workload.order},
             step_s=tuple(run.step_s),
             on_nodes=tuple(sorted(run.on_nodes)),
             virtual=virtual_devices(run.path),
+            cores=run.cores,
         )
         for run in runs
     ]
@@ -123,6 +128,8 @@ class _Run:
 
     def __init__(self, path: str | Path) -> None:
         self.path = trace_file(path)
+        # A trace of before it was noted had the cores of this machine, as far as anybody knows.
+        self.cores = shared_cores(self.path) or (own_cores() if virtual_devices(self.path) else 0)
         recorded = [span for span in spans(self.path) if span.status == "ok" and span.group != DRIVER]
         calls = [span for span in recorded if span.kind == "call" and not span.name.startswith("_")]
         self._steps = Steps.find(recorded, source=self.path)

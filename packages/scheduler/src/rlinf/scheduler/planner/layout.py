@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from rlinf.core.config import expect_at_least
 from rlinf.core.errors import ConfigError, PlacementError
 from rlinf.scheduler.placement.grammar import PLACE
 from rlinf.scheduler.planner.workload import Workload
@@ -56,14 +57,29 @@ class Machine:
     """Bytes of a device; None does not look at memory."""
     virtual: bool = False
     """The devices are names, as virtual accelerators are: components share one at a time only where they take its lock."""
+    cores: int = 0
+    """CPU cores of a node, which the processes on its virtual devices share; 0: as many as they need."""
 
     def __post_init__(self) -> None:
         if self.devices < 1:
             problem = f"expected at least 1, found {self.devices}"
             raise ConfigError("devices", problem, "There is nothing to plan without accelerators.")
+        expect_at_least("cores", self.cores, 0, "0 does not look at cores.")
         if self.per_node and self.devices % self.per_node:
             problem = f"{self.devices} devices are no whole number of nodes of {self.per_node}"
             raise ConfigError("per_node", problem, "Plan for nodes that are alike.")
+
+    @property
+    def nodes(self) -> int:
+        """How many there are."""
+        return self.devices // self.per_node if self.per_node else 1
+
+    def on_nodes(self, start: int, end: int) -> list[tuple[int, int]]:
+        """The nodes of a range of devices, and how many of them each has."""
+        if not self.per_node:
+            return [(0, end - start)]
+        firsts = ((node, node * self.per_node) for node in range(self.node(start), self.node(end - 1) + 1))
+        return [(node, min(end, first + self.per_node) - max(start, first)) for node, first in firsts]
 
     def node(self, device: int) -> int:
         """The node of a device."""
@@ -147,7 +163,7 @@ def beside(workload: Workload, machine: Machine) -> frozenset[str]:
     return frozenset(name for name, component in workload.components.items() if machine.virtual and not component.locks)
 
 
-def sharing(layout: Layout, names: Sequence[str]) -> list[tuple[str, str]]:
+def overlapping(layout: Layout, names: Sequence[str]) -> list[tuple[str, str]]:
     """The pairs among some components, in their order, that have a device in common."""
     return [(a, b) for at, a in enumerate(names) for b in names[at + 1 :] if layout[a].meets(layout[b])]
 

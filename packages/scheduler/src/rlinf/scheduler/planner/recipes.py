@@ -16,12 +16,10 @@ from rlinf.scheduler.placement.grammar import PLACE, parse
 from rlinf.scheduler.planner.fitting import Observed, fitted
 from rlinf.scheduler.planner.layout import Layout, Machine, Slot
 from rlinf.scheduler.planner.search import Plan, Space, search
-from rlinf.scheduler.planner.simulator import Options
+from rlinf.scheduler.planner.simulation.simulator import Options
 from rlinf.scheduler.planner.workload import Workload
 from rlinf.scheduler.trace.reading import trace_file
 
-AUTO = "auto"
-"""The value of `cluster.component_placement` that lets the planner choose."""
 PROFILE = "cluster.planner.profile"
 _MAKE = "Run once with cluster.tracer.enabled=true and a placement of your own, then: rlinf plan --profile RUN_FOLDER --write FILE."
 
@@ -65,7 +63,8 @@ def machine_of(inventory: Inventory, planner: PlannerConfig) -> Machine:
         memory = min((each for each in known if each is not None), default=None) if None not in known else None
     per_node = counts.pop() if len(inventory.nodes) > 1 else 0
     virtual = all(node.virtual for node in inventory.nodes)
-    return Machine(devices=inventory.accelerators, per_node=per_node, memory=memory, virtual=virtual)
+    cores = min(node.cores for node in inventory.nodes) if virtual else 0
+    return Machine(devices=inventory.accelerators, per_node=per_node, memory=memory, virtual=virtual, cores=cores)
 
 
 def layout_of(component_placement: Mapping[str, Any], inventory: Inventory) -> dict[str, Slot]:

@@ -9,14 +9,19 @@ import numpy as np
 
 from rlinf.scheduler.placement.grammar import PLACE
 from rlinf.scheduler.planner.costs import Memory
-from rlinf.scheduler.planner.explain import Explanation, Step, interval
+from rlinf.scheduler.planner.explain import Explanation, More, Step, interval
 from rlinf.scheduler.planner.fitting import Observed
 from rlinf.scheduler.planner.layout import Layout, Machine
 from rlinf.scheduler.planner.search import Candidate, Plan
-from rlinf.scheduler.planner.simulator import Options, Simulation, simulate
-from rlinf.scheduler.planner.timeline import draw
+from rlinf.scheduler.planner.simulation.simulator import Options, Simulation, simulate
+from rlinf.scheduler.planner.timeline import draw, seconds
 from rlinf.scheduler.planner.workload import Workload
 from rlinf.scheduler.trace.drawing import draw as table
+
+COUNTS = (1, 2, 4)
+"""Numbers of processes for which costs are printed."""
+TIE = 0.005
+"""Layouts whose steps differ by less are as good as each other."""
 
 
 def placed(layout: Layout) -> str:
@@ -36,23 +41,36 @@ def told(plan: Plan, profile: str) -> str:
 
 
 def costs(workload: Workload) -> str:
-    """What the components cost, and how far that can be trusted."""
+    """What the components cost, by how many processes there are, and how far that can be trusted."""
     rows: list[tuple[object, ...]] = []
     unsure: list[str] = []
     for name in workload.order:
-        for size, cost in sorted(workload.components[name].costs.items()):
+        for parallel, cost in sorted(workload.components[name].costs.items()):
             sure = f"±{cost.error:.0%} of {cost.samples} calls" if cost.samples else "written by hand"
-            rows.append((name, size, seconds(cost.fixed_s), seconds(cost.item_s * workload.components[name].items), sure))
+            rows.append((name, parallel, *(_work(workload, name, parallel, count) for count in COUNTS), sure))
             if cost.sizes == 1:
                 unsure.append(name)
-    text = table(("component", "devices each", "each call", "all items of a step", "known to"), rows)
+    each = [_processes(count) for count in COUNTS]
+    text = "how long each process works in a step, by how many there are\n"
+    text += table(("component", "devices each", *each, "known to"), rows)
+    if any("*" in str(cell) for row in rows for cell in row):
+        text += "\n* measured with so many; the others are extrapolated"
     if unsure:
         names = ", ".join(dict.fromkeys(unsure))
         text += (
-            f"\n{names}: one number of processes was measured, so that k processes are taken to need 1/k of the time; "
+            f"\n{names}: measured with one number of processes, so that k processes are taken to need 1/k of the time; "
             "--profile a second run with another number to know"
         )
     return text
+
+
+def _work(workload: Workload, name: str, parallel: int, processes: int) -> str:
+    """Seconds of a step of each of so many processes; in a loop with as many of the other component."""
+    component, loop = workload.components[name], workload.loop_of(name)
+    rounds = 1 if loop is None else loop.rounds
+    took = seconds(rounds * component.costs[parallel].seconds(component.items / processes / rounds))
+    known = workload.measured_processes(name, parallel)
+    return f"{took} *" if known is not None and known[0] <= processes <= known[1] else took
 
 
 def memory(workload: Workload) -> str:
@@ -90,9 +108,12 @@ def prediction(workload: Workload, machine: Machine, layout: Layout, options: Op
     lines = [
         f"{placed(layout)} ({candidate.mode}; chunks {options.chunks}, stages {options.stages}, max_lag {options.max_lag})",
         f"step {seconds(simulation.step_s)} (95 %: {seconds(low)} to {seconds(high)})",
-        draw(simulation, layout),
+        # A step in the middle: the last ones of a run with lag have nothing ahead of them.
+        draw(simulation, layout, step=simulation.steps // 2 if options.max_lag else -1),
         devices(simulation, layout),
     ]
+    if simulation.utilisation.max() > 1.005:
+        lines.append("above 100 %: components that take no locks work beside each other on a virtual accelerator")
     if options.max_lag:
         mean, most = simulation.staleness
         lines.append(f"staleness {mean:.2f} weight versions on average, at most {most}")
@@ -121,25 +142,60 @@ def devices(simulation: Simulation, layout: Layout) -> str:
         taken = size(peak) if isinstance(peak, float) and peak else "not in the profile" if here else "-"
         rows.append((str(start) if device == start + 1 else f"{start}-{device - 1}", f"{share:.0%}", taken, names or "idle"))
         start = device
+    head = ("device", "works", "peak memory", "components")
     shown = rows if len(rows) <= 16 else [*rows[:8], ("…", "", "", f"{len(rows) - 16} more"), *rows[-8:]]
-    return table(("device", "works", "peak memory", "components"), shown)
+    return table(head, shown)
 
 
-def report(plan: Plan, explanation: Explanation, front: Sequence[Step]) -> str:
-    """The chosen plan, and why."""
+def machine(of: Machine) -> str:
+    """What is planned for, in one line."""
+    nodes = f" in {of.nodes} nodes of {of.per_node}" if of.nodes > 1 else ""
+    text = f"planned for {_counted(of.devices, _kind(of))}{nodes}"
+    if of.memory is not None:
+        text += f" with {size(of.memory)} of memory each"
+    if of.virtual and of.cores:
+        where = " of a node" if of.nodes > 1 else ""
+        text += f"; processes share the {_counted(of.cores, 'CPU core')}{where}, one for each accelerator of one that works"
+    return text
+
+
+def _kind(of: Machine) -> str:
+    return "virtual accelerator" if of.virtual else "device"
+
+
+def _counted(count: int, thing: str) -> str:
+    return f"{count} {thing}{'' if count == 1 else 's'}"
+
+
+def _processes(count: int) -> str:
+    return f"{count} process{'' if count == 1 else 'es'}"
+
+
+def report(on: Machine, plan: Plan, explanation: Explanation, front: Sequence[Step], own_s: float | None = None) -> str:
+    """The chosen plan, and why.
+
+    Args:
+        on: the machine.
+        plan: what was found.
+        explanation: why.
+        front: the best for each lag; () for none.
+        own_s: seconds of a step of the recipe's own placement, if there is one.
+    """
     best = plan.best
     lines = [
         f"best of {plan.simulated} simulated in {plan.seconds:.2f} s: {placed(best.layout)} ({best.mode}; "
         f"chunks {best.options.chunks}, stages {best.options.stages}): {seconds(best.step_s)} a step",
-        _certificate(plan),
-        f"bound by: {explanation.bottleneck}",
     ]
-    lines += _beyond(explanation)
+    if own_s is not None:
+        lines.append(
+            f"{_faster(own_s / best.step_s)} {'than' if own_s < best.step_s * (1 + TIE) else 'as'} the recipe's own placement"
+        )
+    lines += [_certificate(plan), f"bound by: {explanation.bottleneck}", *_beyond(explanation)]
     for other, why in explanation.slower:
-        more = f"{other.step_s / best.step_s - 1:+.1%}"
-        lines.append(f"not {placed(other.layout)} ({other.mode}), {seconds(other.step_s)}, {more}: {why}")
-    for count, step_s in explanation.more:
-        lines.append(f"with {count} devices: {seconds(step_s)} a step, {best.step_s / step_s:.2f}x as fast")
+        slower = other.step_s / best.step_s - 1
+        how = "as good" if slower < TIE else f"{slower:.1%} slower: {why}"
+        lines.append(f"instead {placed(other.layout)} ({other.mode}), {seconds(other.step_s)}: {how}")
+    lines += [_larger(on, each, best.step_s) for each in explanation.more]
     for flip in explanation.flips:
         sure = "; the measurement does not rule that out, measure it again" if flip.within_error else ""
         lines.append(f"if {flip.component} took {flip.factor:.2f}x as long, {placed(flip.other.layout)} would be better{sure}")
@@ -150,6 +206,22 @@ def report(plan: Plan, explanation: Explanation, front: Sequence[Step]) -> str:
     return "\n".join(lines)
 
 
+def _faster(ratio: float) -> str:
+    return "no faster" if ratio < 1 + TIE else f"{ratio:.2f}x as fast"
+
+
+def _larger(on: Machine, more: More, step_s: float) -> str:
+    """What a larger machine would give."""
+    what = _counted(more.devices, _kind(on))
+    if more.cores != on.cores:
+        what += f" and {_counted(more.cores, 'core')} {'of each node' if on.nodes > 1 else 'for them'}"
+    elif on.cores and on.nodes == 1:
+        what += " on the same cores"
+    faster = _faster(step_s / more.step_s)
+    known = ", extrapolated" if more.unmeasured and step_s > more.step_s else ""
+    return f"with {what}: {seconds(more.step_s)} a step, {faster}{known}"
+
+
 def _beyond(explanation: Explanation) -> list[str]:
     """What of the choice nobody has measured, and the best of what was."""
     if not explanation.unmeasured:
@@ -157,10 +229,10 @@ def _beyond(explanation: Explanation) -> list[str]:
     parts: list[str] = []
     for name, processes, least, most in explanation.unmeasured:
         known = str(least) if least == most else f"{least} to {most}"
-        parts.append(f"{name} with {processes} processes ({known} measured)")
+        parts.append(f"{name} with {_processes(processes)}, measured with {known}")
     best = explanation.measured_best
     safe = "" if best is None else f"; the best of what was measured is {placed(best.layout)}: {seconds(best.step_s)} a step"
-    return [f"drawn further than measured: {', '.join(parts)}: profile such a run before you rely on it{safe}"]
+    return [f"extrapolated: {'; '.join(parts)}. Profile such a run before you rely on it{safe}"]
 
 
 def measured(observed: Sequence[Observed]) -> str:
@@ -171,11 +243,6 @@ def measured(observed: Sequence[Observed]) -> str:
         said = simulate(run.workload, run.machine, run.layout).step_s
         rows.append((run.source, placed(run.layout), seconds(took), seconds(said), f"{said / took - 1:+.0%}"))
     return table(("trace", "placement", "measured", "simulated", "error"), rows)
-
-
-def seconds(value: float) -> str:
-    """A time with three digits."""
-    return f"{value:.3g} s" if value >= 1 or value == 0 else f"{1000 * value:.3g} ms"
 
 
 def _point(each: Step) -> tuple[str, str, str, str]:

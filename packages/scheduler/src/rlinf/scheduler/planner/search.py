@@ -11,17 +11,19 @@ import heapq
 import itertools
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from rlinf.core.errors import PlacementError
 from rlinf.scheduler.placement.grammar import PLACE
 from rlinf.scheduler.planner.bounds import Bounds, Share
-from rlinf.scheduler.planner.layout import Layout, Machine, Slot, beside, check, memory_use
-from rlinf.scheduler.planner.simulator import Options, Simulation, simulate
+from rlinf.scheduler.planner.choices import Choices, kind, relation
+from rlinf.scheduler.planner.layout import Layout, Machine, Slot, check, memory_use
+from rlinf.scheduler.planner.simulation.simulator import Options, Simulation, simulate, step_seconds
 from rlinf.scheduler.planner.workload import Workload
 
-EXACT = 60_000
+EXACT = 100_000
 """Layouts up to which all of them are looked at."""
 SIMULATIONS = 2_000
 """How many are simulated at most in a search of all of them."""
@@ -31,8 +33,18 @@ GRID = 8
 """Parts into which a large machine is cut first."""
 RIVALS = 2
 """The next best layouts that are searched for as well, so that a person sees what else there is."""
+NEARLY = 0.1
+"""By how much of the best step those may be worse."""
 KEPT = 24
 """Layouts that are remembered beside the best."""
+
+
+EFFORT = 120_000.0
+"""Turns of all processes that are followed at most in a search of a part of them, as `effort` counts; a second or two."""
+ALL_EFFORT = 500_000.0
+"""In a search of all of them."""
+ITEMS_OF_A_TURN = 256
+"""A turn of so many processes takes twice as long as that of a few."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,160 +113,128 @@ class Plan:
         return self.gap <= 1e-9
 
 
-def search(workload: Workload, machine: Machine, space: Space | None = None) -> Plan:
+def search(workload: Workload, machine: Machine, space: Space | None = None, *, known: Sequence[Layout] = ()) -> Plan:
     """The layout with the shortest step.
 
     Args:
         workload: what a step consists of.
         machine: the devices.
         space: what may be chosen.
+        known: layouts that are good, such as those of a smaller machine; what is worse is not looked at.
 
     Raises:
         PlacementError: no layout is allowed, or none fits into memory.
     """
-    return _Search(workload, machine, space or Space()).run()
+    return _Search(workload, machine, space or Space()).run(known)
+
+
+class _Promise(NamedTuple):
+    """A layout that was not simulated."""
+
+    least_s: float
+    """No step is shorter."""
+    layout: Layout
+    options: Options
+
+
+class _Partial(NamedTuple):
+    """Devices of some components."""
+
+    least_s: float
+    layout: dict[str, Slot]
+    relations: tuple[int, ...]
+    """Of each pair."""
 
 
 class _Search:
     def __init__(self, workload: Workload, machine: Machine, space: Space) -> None:
-        self._workload, self._machine, self._space = workload, machine, space
+        self._workload, self._machine = workload, machine
         self._best: list[Candidate] = []
         self._seen: set[object] = set()
-        self._simulated = 0
+        """Layouts that were met, and those that take the same time."""
+        self._tried: set[object] = set()
+        """Of these, those that were simulated, or do not fit into memory."""
+        self._simulated, self._effort = 0, 0.0
+        self._ratios: dict[tuple[tuple[int, ...], Options], float] = {}
+        """Of layouts of a kind, the least step in relation to its bound."""
         for name, slot in space.pinned.items():
             check(replace(workload, components={name: workload.components[name]}, channels=(), loops=()), machine, {name: slot})
+        self._choices = Choices(workload, machine, space.pinned)
         # Heavy components first: what they leave decides most.
-        self._names = sorted(workload.components, key=lambda name: -self._least_work(name))
+        self._names = sorted(workload.components, key=lambda name: -self._choices.least_work(name))
+        self._bounds = {options: Bounds(workload, options, machine) for options in space.options(workload)}
 
-    def run(self) -> Plan:
+    def run(self, known: Sequence[Layout]) -> Plan:
         """Searches."""
         began = time.perf_counter()
-        sizes = {name: self._sizes(name) for name in self._names}
-        exact = math.prod(self._ranges(name) for name in self._names) <= EXACT
-        grid = 1 if exact else max(1, self._machine.devices // GRID)
-        slots = {name: self._slots(name, grid) for name in self._names}
-        bounds = {
-            options: Bounds(self._workload, options, beside(self._workload, self._machine))
-            for options in self._space.options(self._workload)
-        }
-        lower = min(self._root(bound, sizes) for bound in bounds.values())
-        self._begin(list(bounds))
-        found: list[tuple[float, int, Layout, Options]] = []
-        numbers = itertools.count()
-        for options, bound in bounds.items():
-            leaves = self._all(bound, slots) if exact else self._beam(bound, slots)
-            found += [(least, next(numbers), layout, options) for least, layout in leaves]
-        heapq.heapify(found)
-        limit = self._simulated + (SIMULATIONS if exact else BEAM)
-        left = lower
-        while found and self._simulated < limit:
-            least, _, layout, options = heapq.heappop(found)
-            if least >= self._limit * (1 - 1e-12):
-                left = self._best[0].step_s
-                break
-            self._try(layout, options)
-        else:
-            left = min((least for least, *_ in found), default=self._best[0].step_s if self._best else lower)
+        sizes = {name: self._choices.sizes(name) for name in self._names}
+        lower = min(self._root(bound, sizes) for bound in self._bounds.values())
+        # So that the search has something to beat.
+        for layout, options in itertools.product([*known, *self._choices.by_hand()], self._bounds):
+            if self._new(layout, options):
+                self._try(layout, options, self._least_of(layout, options))
+        exact = math.prod(self._choices.ranges(name) for name in self._names) <= EXACT
+        # Of all layouts fewer have to be looked at when a good one is known.
+        self._search_grid()
+        if exact:
+            lower = max(lower, self._prove(lower))
         if not self._best:
             raise PlacementError(PLACE, self._why_none(sizes), "Take more devices, or allow more in the profile.")
-        if not exact:
-            self._refine()
         best = self._best[0]
-        bound_s = min(best.step_s, max(lower, left if exact else lower))
         return Plan(
             best=best,
             others=tuple(self._best[1:]),
-            bound_s=bound_s,
+            bound_s=min(best.step_s, lower),
             simulated=self._simulated,
             seconds=time.perf_counter() - began,
         )
-
-    def _begin(self, choices: Sequence[Options]) -> None:
-        """Tries what anybody would write by hand, so that the search has something to beat."""
-        devices, names = self._machine.devices, self._workload.order
-        together = dict.fromkeys(names, (0, devices))
-        work = [self._least_work(name) for name in names]
-        ends = [0]
-        for at in range(len(names)):
-            fair = round(devices * sum(work[: at + 1]) / (sum(work) or 1))
-            ends.append(min(devices - (len(names) - 1 - at), max(ends[-1] + 1, fair)))
-        apart = {name: (ends[at], ends[at + 1]) for at, name in enumerate(names)}
-        hybrid = {name: (0, devices) if name in self._workload.sinks else apart[name] for name in names}
-        for ranges in (together, apart, hybrid):
-            for size in sorted({size for component in self._workload.components.values() for size in component.costs}):
-                layout = {name: self._near(name, *ranges[name], size) for name in names}
-                if all(slot is not None and self._allowed(name, slot) for name, slot in layout.items()):
-                    whole = {name: slot for name, slot in layout.items() if slot is not None}
-                    for options in choices:
-                        if self._new(whole, options):
-                            self._try(whole, options)
-
-    def _near(self, name: str, start: int, end: int, size: int) -> Slot | None:
-        """About that range, with processes of that size if the component knows it."""
-        if name in self._space.pinned:
-            return self._space.pinned[name]
-        costs = self._workload.components[name].costs
-        size = size if size in costs else min(costs)
-        start = -(-start // size) * size
-        return Slot(start, (end - start) // size * size, size) if end - start >= size else None
-
-    def _ranges(self, name: str) -> int:
-        """About how many ranges a component may have."""
-        devices = self._machine.devices
-        return 1 if name in self._space.pinned else devices * (devices + 1) // 2 * len(self._workload.components[name].costs)
-
-    def _sizes(self, name: str) -> list[Slot]:
-        """One range of each size that a component may have."""
-        if name in self._space.pinned:
-            return [self._space.pinned[name]]
-        sizes = range(1, self._machine.devices + 1)
-        found = [Slot(0, size, parallel) for size in sizes for parallel in self._workload.components[name].costs]
-        return [slot for slot in found if self._allowed(name, slot)]
-
-    def _slots(self, name: str, grid: int) -> list[Slot]:
-        """The ranges that a component may have, whose ends are multiples of `grid`."""
-        if name in self._space.pinned:
-            return [self._space.pinned[name]]
-        component, devices = self._workload.components[name], self._machine.devices
-        cuts = sorted({*range(0, devices, grid), devices})
-        found: list[Slot] = []
-        for start, end in itertools.combinations(cuts, 2):
-            for parallel in component.costs:
-                slot = Slot(start, end - start, parallel)
-                if self._allowed(name, slot):
-                    found.append(slot)
-        return found
 
     def _root(self, bound: Bounds, slots: Mapping[str, Sequence[Slot]]) -> float:
         """What no layout of these can beat."""
         if any(not each for each in slots.values()):
             return 0.0
-        least = {name: self._least(bound, name, each) for name, each in slots.items()}
-        work = [self._work(bound, name, each) for name, each in slots.items() if name not in bound.beside]
-        return max(bound.step_s(least), bound.spread_s(work, self._machine.devices))
+        rough = {name: [(bound.rough_share(name, slot), slot) for slot in _distinct(each)] for name, each in slots.items()}
+        least = {name: _least(share for share, _ in each) for name, each in rough.items()}
+        work = [min(share.load_s * slot.count for share, slot in each) for name, each in rough.items() if name not in bound.beside]
+        core_s = sum(min(bound.core_s(name, slot, share) for share, slot in each) for name, each in rough.items())
+        return max(bound.step_s(least), bound.spread_s(work, self._machine.devices), core_s)
 
-    def _least(self, bound: Bounds, name: str, slots: Sequence[Slot]) -> Share:
-        shares = [bound.share(name, slot) for slot in _distinct(slots)]
-        return Share(min(s.call_s for s in shares), min(s.total_s for s in shares), min(s.load_s for s in shares))
+    # All layouts of a small problem.
 
-    def _work(self, bound: Bounds, name: str, slots: Sequence[Slot]) -> float:
-        """Device seconds of a component at least."""
-        return min(bound.share(name, slot).load_s * slot.count for slot in _distinct(slots))
+    def _prove(self, lower: float) -> float:
+        """Simulates layouts, the one with the lowest bound first, until no other can be better; returns what none can beat."""
+        slots = {name: self._choices.slots(name, 1) for name in self._names}
+        # What only seemed to promise too little is looked at again.
+        self._seen = set(self._tried)
+        numbers = itertools.count()
+        found: list[tuple[float, int, Layout, Options]] = []
+        for options, bound in self._bounds.items():
+            found += [(least, next(numbers), layout, options) for least, layout in self._all(bound, slots)]
+        heapq.heapify(found)
+        limit = self._simulated + SIMULATIONS
+        while found and self._simulated < limit and self._effort < ALL_EFFORT:
+            least, _, layout, options = heapq.heappop(found)
+            if least >= self._limit * (1 - 1e-12):
+                return self._best[0].step_s
+            self._try(layout, options)
+        return min((least for least, *_ in found), default=self._best[0].step_s if self._best else lower)
 
     def _all(self, bound: Bounds, slots: Mapping[str, Sequence[Slot]]) -> Iterator[tuple[float, Layout]]:
         """Every layout with its bound, without those of which a part is worse than the best so far."""
-        least = {name: self._least(bound, name, each) for name, each in slots.items() if each}
-        if len(least) < len(slots):
+        if any(not each for each in slots.values()):
             return
+        least = {name: _least(bound.share(name, slot) for slot in _distinct(each)) for name, each in slots.items()}
 
         def grow(at: int, layout: dict[str, Slot], shares: dict[str, Share]) -> Iterator[tuple[float, Layout]]:
             if at == len(self._names):
                 yield self._bound(bound, layout, shares), layout
                 return
             name = self._names[at]
-            for slot in slots[name]:
-                partial = {**layout, name: slot}
+            for slot in slots[name] if at else self._choices.firsts(slots[name]):
                 known = {**shares, name: bound.share(name, slot)}
+                if bound.step_s(known) >= self._limit:
+                    continue
+                partial = {**layout, name: slot}
                 if self._bound(bound, partial, known) < self._limit:
                     yield from grow(at + 1, partial, known)
 
@@ -262,108 +242,121 @@ class _Search:
             if self._new(layout, bound.options):
                 yield least_s, layout
 
+    # A grid of a large one, and what lies around the best on it.
+
+    def _search_grid(self) -> None:
+        slots = {name: self._choices.slots(name, max(1, self._machine.devices // GRID)) for name in self._names}
+        found: list[_Promise] = []
+        for options, bound in self._bounds.items():
+            found += [_Promise(least, layout, options) for least, layout in self._beam(bound, slots)]
+        self._try_promising(found, BEAM)
+        if self._best:
+            self._refine()
+
     def _beam(self, bound: Bounds, slots: Mapping[str, Sequence[Slot]]) -> Iterator[tuple[float, Layout]]:
-        """The most promising layouts, a component at a time."""
+        """The most promising layouts, a component at a time; of each kind as many, as their bounds are not equally near."""
         if any(not each for each in slots.values()):
             return
-        shares = {name: self._least(bound, name, each) for name, each in slots.items()}
-        kept: list[tuple[float, dict[str, Slot]]] = [(0.0, {})]
+        shares = {name: _least(bound.share(name, slot) for slot in _distinct(each)) for name, each in slots.items()}
+        kept = [_Partial(0.0, {}, ())]
         for at, name in enumerate(self._names):
-            grown: list[tuple[float, dict[str, Slot]]] = []
-            for _, layout in kept:
+            grown: dict[tuple[int, ...], list[_Partial]] = {}
+            for _, layout, relations in kept:
                 known = shares | {each: bound.share(each, chosen) for each, chosen in layout.items()}
-                for slot in slots[name]:
-                    partial = {**layout, name: slot}
+                for slot in slots[name] if at else self._choices.firsts(slots[name]):
                     known[name] = bound.share(name, slot)
+                    if bound.step_s(known) >= self._limit:
+                        continue
+                    partial = {**layout, name: slot}
                     least = self._bound(bound, partial, known)
                     if least < self._limit:
-                        grown.append((least, partial))
-            last = at == len(self._names) - 1
-            kept = heapq.nsmallest(BEAM * (1 if last else 2), grown, key=lambda pair: pair[0])
-        yield from ((least, layout) for least, layout in kept if self._new(layout, bound.options))
+                        here = (*relations, *(relation(slot, other) for other in layout.values()))
+                        grown.setdefault(here, []).append(_Partial(least, partial, here))
+            each = max(2, BEAM * 2 // max(1, len(grown)))
+            kept = [one for of_kind in grown.values() for one in heapq.nsmallest(each, of_kind, key=lambda one: one.least_s)]
+        yield from ((least, layout) for least, layout, _ in kept if self._new(layout, bound.options))
+
+    def _try_promising(self, found: Sequence[_Promise], most: int) -> list[Candidate]:
+        """Simulates those that may be better than the best, by how far layouts of their kind were above their bounds."""
+        left, tried = list(found), list[Candidate]()
+        while len(tried) < most and self._effort < EFFORT:
+            left = [each for each in left if not self._best or self._hoped(each) < self._best[0].step_s]
+            if not left:
+                break
+            promise = min(left, key=self._expected)
+            left.remove(promise)
+            candidate = self._try(promise.layout, promise.options, promise.least_s)
+            tried += [] if candidate is None else [candidate]
+        return tried
+
+    def _expected(self, promise: _Promise) -> float:
+        return promise.least_s * self._ratios.get((kind(promise.layout), promise.options), 1.0)
+
+    def _hoped(self, promise: _Promise) -> float:
+        """Half as far above its bound."""
+        return (promise.least_s + self._expected(promise)) / 2
+
+    def _refine(self) -> None:
+        """Moves the ends of ranges by ever smaller steps, as long as that helps, from the best layout of each of a few kinds."""
+        starts = {kind(each.layout): each for each in reversed(self._best)}
+        for start in sorted(starts.values(), key=lambda each: each.step_s)[: 1 + RIVALS]:
+            here, step = start, max(1, self._machine.devices // GRID // 2)
+            while step and self._effort < EFFORT:
+                found: list[_Promise] = []
+                for layout in self._choices.neighbours(here.layout, step):
+                    if self._new(layout, here.options):
+                        found.append(_Promise(self._least_of(layout, here.options), layout, here.options))
+                tried = self._try_promising(found, len(found))
+                best = min(tried, key=lambda each: each.step_s, default=here)
+                if best.step_s < here.step_s:
+                    here = best
+                else:
+                    step //= 2
+
+    # One layout.
+
+    def _least_of(self, layout: Layout, options: Options) -> float:
+        bound = self._bounds[options]
+        return self._bound(bound, layout, {name: bound.share(name, slot) for name, slot in layout.items()})
 
     def _bound(self, bound: Bounds, layout: Layout, shares: Mapping[str, Share]) -> float:
-        return max(bound.step_s(shares), bound.crowded_s(layout))
+        return max(bound.step_s(shares), bound.crowded_s(layout, shares))
 
     @property
     def _limit(self) -> float:
-        """What a layout must be better than, to be the best or one of the next best."""
-        return self._best[RIVALS].step_s if len(self._best) > RIVALS else math.inf
+        """What a layout must be better than, to be the best or one of the next best that are hardly worse."""
+        if len(self._best) <= RIVALS:
+            return math.inf
+        return min(self._best[RIVALS].step_s, self._best[0].step_s * (1 + NEARLY))
 
     def _new(self, layout: Layout, options: Options) -> bool:
-        """Whether no layout like this was met: with processes of one device, only how many devices have whom makes a difference."""
-        alike = all(slot.parallel == 1 for slot in layout.values()) and not self._distances()
-        key: object = tuple(sorted(layout.items()))
-        if alike:
-            cuts = sorted({edge for slot in layout.values() for edge in (slot.start, slot.end)})
-            sizes: dict[tuple[str, ...], int] = {}
-            for start, end in itertools.pairwise(cuts):
-                here = tuple(name for name, slot in layout.items() if slot.start <= start < slot.end)
-                sizes[here] = sizes.get(here, 0) + end - start
-            sizes.pop((), None)
-            key = tuple(sorted(sizes.items()))
-        key = (options, key)
+        """Whether no layout that takes the same time was met."""
+        key = self._key(layout, options)
         fresh = key not in self._seen
         self._seen.add(key)
         return fresh
 
-    def _distances(self) -> bool:
-        """Whether it makes a difference which devices are near each other."""
-        varies = any(component.varies for component in self._workload.components.values())
-        return varies or any(channel.bytes_per_item for channel in self._workload.channels)
+    def _key(self, layout: Layout, options: Options) -> object:
+        return options, self._choices.same(layout)
 
-    def _try(self, layout: Layout, options: Options) -> None:
+    def _try(self, layout: Layout, options: Options, least_s: float = 0.0) -> Candidate | None:
+        """Simulates a layout; None if it does not fit into memory."""
+        self._tried.add(self._key(layout, options))
         if memory_use(self._workload, self._machine, layout) is None:
-            return
+            return None
         self._simulated += 1
-        candidate = Candidate(
-            layout=dict(layout), options=options, step_s=simulate(self._workload, self._machine, layout, options).step_s
-        )
+        self._effort += effort(self._workload, layout, options)
+        step_s = step_seconds(self._workload, self._machine, layout, options)
+        if least_s:
+            key = (kind(layout), options)
+            self._ratios[key] = min(self._ratios.get(key, math.inf), step_s / least_s)
+        candidate = Candidate(layout={name: layout[name] for name in self._workload.order}, options=options, step_s=step_s)
         # Of a layout that is cut into parts in several ways, the best is kept.
         same = next((each for each in self._best if each.layout == candidate.layout), None)
         if same is None or candidate.step_s < same.step_s:
-            self._best = sorted([*(each for each in self._best if each is not same), candidate], key=lambda each: each.step_s)
+            self._best = sorted([*(each for each in self._best if each is not same), candidate], key=_rank)
         del self._best[KEPT:]
-
-    def _refine(self) -> None:
-        """Moves the ends of each component's range by ever smaller steps, as long as that helps."""
-        step = max(1, self._machine.devices // GRID // 2)
-        bounds = {each.options: Bounds(self._workload, each.options, beside(self._workload, self._machine)) for each in self._best}
-        tried = {(tuple(sorted(each.layout.items())), each.options) for each in self._best}
-        while step:
-            before = self._best[0]
-            for layout in self._neighbours(before.layout, step):
-                key = (tuple(sorted(layout.items())), before.options)
-                if key in tried:
-                    continue
-                tried.add(key)
-                bound = bounds[before.options]
-                shares = {name: bound.share(name, slot) for name, slot in layout.items()}
-                if self._bound(bound, layout, shares) < self._best[0].step_s:
-                    self._try(layout, before.options)
-            if self._best[0] is before:
-                step //= 2
-
-    def _neighbours(self, layout: Layout, step: int) -> Iterator[dict[str, Slot]]:
-        free = [name for name in layout if name not in self._space.pinned]
-        edges = sorted({edge for name in free for edge in (layout[name].start, layout[name].end)} - {0, self._machine.devices})
-        for edge, by in itertools.product(edges, (-step, step)):
-            # A border is moved for all that end at it.
-            moved = {name: _moved(slot, edge, by) if name in free else slot for name, slot in layout.items()}
-            if all(self._allowed(name, slot) for name, slot in moved.items()):
-                yield moved
-
-    def _allowed(self, name: str, slot: Slot) -> bool:
-        component = self._workload.components[name]
-        if slot.start < 0 or slot.end > self._machine.devices or slot.count < 1 or slot.count % slot.parallel:
-            return False
-        return not self._machine.splits(slot) and (not component.processes or slot.processes in component.processes)
-
-    def _least_work(self, name: str) -> float:
-        component = self._workload.components[name]
-        if component.places:
-            return min((cost.fixed_s / component.places + cost.item_s) * component.items * s for s, cost in component.costs.items())
-        return min(cost.seconds(component.items) * size for size, cost in component.costs.items())
+        return candidate
 
     def _why_none(self, slots: Mapping[str, Sequence[Slot]]) -> str:
         for name, each in slots.items():
@@ -373,10 +366,25 @@ class _Search:
         return f"no layout on {self._machine.devices} devices fits into {self._machine.memory or 0:.3g} bytes each"
 
 
-def _moved(slot: Slot, edge: int, by: int) -> Slot:
-    start = slot.start + by if slot.start == edge else slot.start
-    end = slot.end + by if slot.end == edge else slot.end
-    return Slot(start, end - start, slot.parallel)
+def effort(workload: Workload, layout: Layout, options: Options) -> float:
+    """About how long a simulation of items with places takes, in turns of all processes; 0 where there are none."""
+    steps, found = options.simulated(workload), 0.0
+    for name, component in workload.components.items():
+        if component.places:
+            # Where it matters when each of them ends, they are looked at again.
+            often = 1.0 if options.chunks == 1 and component.in_order else 2.0
+            found += steps * component.items * (1 / layout[name].processes + often / ITEMS_OF_A_TURN)
+    return found
+
+
+def _rank(candidate: Candidate) -> tuple[float, int]:
+    """The shortest step first; of those that are as short but for rounding, the one that needs the fewest devices."""
+    return float(f"{candidate.step_s:.9g}"), sum(slot.count for slot in candidate.layout.values())
+
+
+def _least(shares: Iterable[Share]) -> Share:
+    """The least of each of what some take."""
+    return Share(*map(min, zip(*shares, strict=True)))
 
 
 def _distinct(slots: Sequence[Slot]) -> list[Slot]:

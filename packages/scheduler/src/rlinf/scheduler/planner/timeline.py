@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from rlinf.scheduler.planner.layout import Layout, Machine
-from rlinf.scheduler.planner.simulator import Options, Simulation, simulate
+from rlinf.scheduler.planner.simulation.simulator import Options, Simulation, simulate
 from rlinf.scheduler.planner.workload import Workload
 from rlinf.scheduler.trace.chrome import write
 from rlinf.scheduler.trace.flow import SECOND
@@ -85,3 +85,8 @@ def draw(simulation: Simulation, layout: Layout, *, step: int = -1, width: int =
         marks = "".join("#" if each > 0.75 else "+" if each > 0.05 else "." for each in share.tolist())
         lines.append(f"{name:<12} {marks}")
     return "\n".join(lines)
+
+
+def seconds(value: float) -> str:
+    """A time with three digits."""
+    return f"{value:.3g} s" if value >= 1 or value == 0 else f"{1000 * value:.3g} ms"

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from rlinf.core.config import read
+from rlinf.core.config import expect_at_least, read
 from rlinf.core.errors import ConfigError, did_you_mean
 from rlinf.scheduler.planner.costs import LinearCost, Memory
 
@@ -63,8 +63,7 @@ class Component:
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
                 raise ConfigError(name, f"expected a number of at least 0, found {value!r}")
-        if self.places < 0:
-            raise ConfigError("places", f"expected at least 0, found {self.places}", "0 generates all items of a process together.")
+        expect_at_least("places", self.places, 0, "0 generates all items of a process together.")
         if not self.in_order and not self.places:
             raise ConfigError("in_order", "items end out of order with places only", "Set places, or leave it out.")
         if not self.longest > 0:
@@ -100,8 +99,7 @@ class Loop:
     """The second answers each process of the first by itself, one after another; otherwise all of them in one call."""
 
     def __post_init__(self) -> None:
-        if self.rounds < 1:
-            raise ConfigError("rounds", f"expected at least 1, found {self.rounds}")
+        expect_at_least("rounds", self.rounds, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,8 +125,11 @@ class Workload:
     """Seconds from the end of training to the new weights where items are made."""
     within_node: Route = field(default_factory=Route)
     between_nodes: Route = field(default_factory=Route)
+    cores: int = 0
+    """CPU cores that its costs were measured on, for virtual accelerators; 0: not known, or on real ones."""
 
     def __post_init__(self) -> None:
+        expect_at_least("cores", self.cores, 0)
         names = list(self.components)
         looped: list[str] = []
         for at, (a, b) in enumerate(self._pairs()):
@@ -192,6 +193,17 @@ class Workload:
     def loop_of(self, name: str) -> Loop | None:
         """The loop that a component is in."""
         return next((loop for loop in self.loops if name in (loop.first, loop.second)), None)
+
+    def measured_processes(self, name: str, parallel: int) -> tuple[int, int] | None:
+        """With how many processes of that size a component was measured, at least and at most; None if that is not known."""
+        component, loop = self.components[name], self.loop_of(name)
+        cost = component.costs[parallel]
+        if not cost.measured or not cost.measured[0]:
+            return None
+        calls = component.items / (1 if loop is None else loop.rounds)
+        # How large a request is that is answered by itself says how many ask, and no more.
+        singly = loop is not None and loop.singly and name == loop.second
+        return 1 if singly else round(calls / cost.measured[-1]), round(calls / cost.measured[0])
 
     def replaced(self, name: str, **changes: Any) -> Workload:
         """The same with other fields of one component.

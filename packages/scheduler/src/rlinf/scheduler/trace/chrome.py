@@ -13,7 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from rlinf.core.errors import RLinfError
-from rlinf.scheduler.trace.reading import VIRTUAL_DEVICES, is_full, part_spans, parts, placement, virtual_devices
+from rlinf.scheduler.trace.reading import (
+    CORES,
+    VIRTUAL_DEVICES,
+    is_full,
+    part_spans,
+    parts,
+    placement,
+    shared_cores,
+    virtual_devices,
+)
 from rlinf.scheduler.trace.recorder import FORMAT, counted
 from rlinf.scheduler.trace.spans import Span
 
@@ -44,7 +53,7 @@ def merge(folder: str | Path, path: str | Path) -> Path:
     if placed:
         about["placement"] = placed
     if virtual_devices(folder):
-        about[VIRTUAL_DEVICES] = True
+        about |= {VIRTUAL_DEVICES: True, CORES: shared_cores(folder)}
     return write(path, (span for part in found for span in part_spans(part)), about)
 
 

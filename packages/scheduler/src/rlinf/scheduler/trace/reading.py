@@ -18,6 +18,8 @@ PLACEMENT = "placement.json"
 """Where the driver says which accelerators each rank has."""
 VIRTUAL_DEVICES = "virtual_devices"
 """Where a trace says that its accelerators are virtual ones."""
+CORES = "cores"
+"""Where it says how many CPU cores of a node they share."""
 RESIDENT = "resident"
 """The part of a worker's memory that is all its process takes of its host, at the most so far."""
 STEP_ENDS = "step_ends_ns"
@@ -144,6 +146,21 @@ def virtual_devices(path: str | Path) -> bool:
     """
     place = Path(path)
     return (place / VIRTUAL_DEVICES).exists() if place.is_dir() else bool(_about(place).get(VIRTUAL_DEVICES, False))
+
+
+def shared_cores(path: str | Path) -> int:
+    """CPU cores of a node, which the processes on its virtual accelerators shared; 0 if they were real ones, or it is not known.
+
+    Args:
+        path: as for `spans`.
+    """
+    place = Path(path)
+    if not place.is_dir():
+        return int(_about(place).get(CORES, 0))
+    # Traces of before it was written have an empty file.
+    with contextlib.suppress(OSError, ValueError):
+        return int((place / VIRTUAL_DEVICES).read_text(encoding="utf-8"))
+    return 0
 
 
 def step_ends(path: str | Path) -> tuple[int, ...]:

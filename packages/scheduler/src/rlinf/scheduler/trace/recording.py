@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.scheduler.config import ClusterConfig
+from rlinf.scheduler.hardware.detection import virtual_nodes
 from rlinf.scheduler.trace.chrome import merge
 from rlinf.scheduler.trace.reading import PLACEMENT, VIRTUAL_DEVICES
 from rlinf.scheduler.trace.recorder import Recorder
@@ -27,23 +28,23 @@ class Recording:
     Args:
         path: the file.
         run: tells runs apart.
-        virtual: its accelerators are virtual ones.
+        cores: CPU cores of a node, if its accelerators are virtual ones and share them; None if they are not.
 
     Raises:
         ConfigError: the folder can't be made.
     """
 
-    def __init__(self, path: Path, run: str, *, virtual: bool = False) -> None:
+    def __init__(self, path: Path, run: str, *, cores: int | None = None) -> None:
         self.path = path.absolute()
         self.folder = self.path.with_name(f"{self.path.name}.{run}.parts")
         try:
             self.folder.mkdir(parents=True)
         except OSError as error:
             raise ConfigError("cluster.tracer.path", f"can't write beside '{self.path}': {error.strerror}") from error
-        if virtual:
-            # An empty file says it; what is lost with a full disk is no more than the trace.
+        if cores is not None:
+            # What is lost with a full disk is no more than the trace.
             with contextlib.suppress(OSError):
-                (self.folder / VIRTUAL_DEVICES).touch()
+                (self.folder / VIRTUAL_DEVICES).write_text(str(cores), encoding="utf-8")
         self.recorder = Recorder(self.folder, DRIVER)
         self._placed: dict[str, list[list[int]]] = {}
 
@@ -53,7 +54,8 @@ class Recording:
         if not config.tracer.enabled:
             return None
         path = Path(config.tracer.path or Path(config.log_dir or ".") / "trace.json")
-        return cls(path, run, virtual=config.virtual_accelerators is not None)
+        nodes = virtual_nodes(config) if config.virtual_accelerators is not None else ()
+        return cls(path, run, cores=min((node.cores for node in nodes), default=None))
 
     @classmethod
     def begin(cls, config: ClusterConfig, run: str) -> tuple[Recording | None, ExitStack]:

@@ -1,1 +1,1 @@
-"""Queues, locks and the sockets that carry them."""
+"""Queues and channels, what travels in them, and how a thread waits for it; `sockets` carries it between processes."""

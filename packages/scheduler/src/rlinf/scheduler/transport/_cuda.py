@@ -44,7 +44,7 @@ def reduced(
     uuid = shared(tensor, opens, here=here)
     plain = tensor.detach()
     if uuid is None:
-        return False, landed, (plain.cpu(),)
+        return False, from_cpu, (plain.cpu(),)
     # The copy is the receiver's own: the sender may change its tensor, and torch keeps the copy until the receiver has let it go.
     rebuild, args = (share or _torch_reduction())(plain.clone())
     return True, opened, (uuid, rebuild, args)
@@ -88,7 +88,7 @@ def opened(uuid: str, rebuild: Callable[..., Any], args: tuple[Any, ...], *, her
     return rebuild(*bound.args, **bound.kwargs)
 
 
-def landed(tensor: Any) -> Any:
+def from_cpu(tensor: Any) -> Any:
     """A tensor that came by way of the CPU: on the current GPU of this process if it has one, else on the CPU."""
     torch: Any = sys.modules["torch"]
     return tensor.cuda() if torch.cuda.is_available() else tensor

@@ -33,11 +33,11 @@ import numpy as np
 
 from rlinf.core.errors import ChannelClosed, DeadlineExceeded, RLinfError
 from rlinf.scheduler.transport import _cuda
-from rlinf.scheduler.transport.connections import Connections
 from rlinf.scheduler.transport.routes import GroupRoute, Ticket
-from rlinf.scheduler.transport.server import Answer, Server
 from rlinf.scheduler.transport.shared_memory import Region
-from rlinf.scheduler.transport.sockets import Location
+from rlinf.scheduler.transport.sockets.connections import Connections
+from rlinf.scheduler.transport.sockets.locations import Location
+from rlinf.scheduler.transport.sockets.server import Answer, Server
 from rlinf.scheduler.transport.transport import DRIVER, label
 from rlinf.scheduler.transport.waits import Wait
 from rlinf.scheduler.transport.work import OrderedTasks, Work

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from rlinf.core.arrays import is_tensor
+from rlinf.core.data.arrays import is_tensor
 from rlinf.core.errors import ShapeError
 from rlinf.scheduler.transport.shared_memory import Region
 

@@ -170,8 +170,8 @@ class Queues:
         """Who put into a queue and got from it last."""
         return self._uses.of(name, self.size(name))
 
-    def start(self, request: Request) -> None:
-        """Begins a request; its callbacks run, in this thread or another, when it is done."""
+    def start(self, request: Request) -> Request:
+        """Begins a request, and returns it; its callbacks run, in this thread or another, when it is done."""
         done: list[Request] = []
         request.queues = self
         with self._lock:
@@ -190,6 +190,7 @@ class Queues:
                 self._withdraw(request, ("empty" if isinstance(request, Get) else "full", ""))
                 done.append(request)
         self._tell(done)
+        return request
 
     def await_end(self, request: Request, wait: Wait) -> None:
         """Returns when a request is done; at the deadline it goes on, and `DeadlineExceeded` is raised."""

@@ -247,11 +247,6 @@ def crowded() -> bool:
     return len(_live) >= LEASES
 
 
-def leases() -> int:
-    """How many leases this process holds."""
-    return len(_live)
-
-
 def _mapping(lease: Lease) -> np.ndarray[Any, Any]:
     found = _mappings.get(lease.segment)
     if found is None:

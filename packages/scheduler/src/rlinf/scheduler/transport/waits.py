@@ -12,8 +12,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Protocol
 
+from rlinf.core.cluster.futures import LONGER, check_timeout
 from rlinf.core.errors import ChannelClosed, DeadlineExceeded
-from rlinf.core.futures import LONGER, check_timeout
 
 
 def longer(timeout: float | None) -> str:

@@ -132,7 +132,7 @@ def complete(operation: Operation, wait: Wait) -> list[Blobs]:
 
 
 class Pending(Generic[R]):
-    """A put or a get under way, or done. Satisfies `rlinf.core.futures.Future[R]`, and can be awaited.
+    """A put or a get under way, or done. Satisfies `rlinf.core.cluster.futures.Future[R]`, and can be awaited.
 
     What a get has taken goes back to its place in the queue if the handle is cancelled or dropped before anybody has asked it for
     the result, or if the process ends. A put goes on without its handle.
@@ -227,7 +227,7 @@ class Pending(Generic[R]):
 
 
 class Work(Generic[R]):
-    """A function that runs beside its caller. Satisfies `rlinf.core.futures.Future[R]`, and can be awaited.
+    """A function that runs beside its caller. Satisfies `rlinf.core.cluster.futures.Future[R]`, and can be awaited.
 
     Args:
         wait: who waits for what, for messages.

@@ -6,10 +6,10 @@ import pickle
 from collections.abc import Sequence
 from typing import Any
 
-from rlinf.scheduler.transport.control import ControlConnection
 from rlinf.scheduler.transport.encoding import Blob
 from rlinf.scheduler.transport.queues import Queues
-from rlinf.scheduler.transport.server import Answer, Server
+from rlinf.scheduler.transport.sockets.control import ControlConnection
+from rlinf.scheduler.transport.sockets.server import Answer, Server
 from rlinf.scheduler.transport.waits import Doing, Use, doings
 from rlinf.scheduler.watch.processes import describe, stopped
 from rlinf.scheduler.watch.stacks import Stack, answer_signals, foreign_stacks, own_stacks

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import gc
 import os
 import re
 import shutil
@@ -26,7 +27,7 @@ _FRAMES = 6
 FRAMES_OF_THREAD = 60
 _CALL = ("perform ", "scheduler/workers/calls.py")
 """The frame below a worker's own: its function and file."""
-_MESSAGES = "(scheduler/transport/"
+_MESSAGES = ("(scheduler/transport/", "(transport/sockets/")
 """The frames above a worker's own when it waits, of which the last says enough."""
 
 _HEADING = re.compile(r'^(?:Current thread|Thread) (\S+)(?: \(([^)]*)\))?:?\s*(?:"(.*)")?')
@@ -52,8 +53,23 @@ def own_stacks() -> list[Stack]:
     """The stacks of this process's threads, but for this one."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     me = threading.get_ident()
-    frames = sys._current_frames()  # pyright: ignore[reportPrivateUsage] - the only way to the stacks of other threads
+    frames = _frames_of_threads()
     return [Stack(names.get(ident, str(ident)), _frames(frame)) for ident, frame in frames.items() if ident != me]
+
+
+def _frames_of_threads() -> dict[int, FrameType]:
+    """The frame in which each thread is.
+
+    Without garbage collection: Python 3.11 holds the lock of its list of threads meanwhile, and what a collection frees may wait
+    for that lock, for ever (https://github.com/python/cpython/issues/106883).
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return sys._current_frames()  # pyright: ignore[reportPrivateUsage] - the only way to the stacks of other threads
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def answer_signals() -> None:
@@ -125,7 +141,7 @@ def in_calls(stacks: Iterable[Stack]) -> list[str]:
         for depth, frame in enumerate(stack.frames):
             if frame.startswith(_CALL[0]) and _CALL[1] in frame:
                 frames = list(stack.frames[:depth])
-                while len(frames) > 1 and _MESSAGES in frames[0] and _MESSAGES in frames[1]:
+                while len(frames) > 1 and all(any(part in frame for part in _MESSAGES) for frame in frames[:2]):
                     del frames[0]
                 return frames if len(frames) <= _FRAMES else [*frames[:_FRAMES], "…"]
     return []

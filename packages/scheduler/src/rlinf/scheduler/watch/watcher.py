@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from rlinf.core.errors import RLinfError
-from rlinf.scheduler.transport.socket_transport import DriverTransport
+from rlinf.scheduler.transport.sockets.socket_transport import DriverTransport
 from rlinf.scheduler.transport.transport import DRIVER, label
 from rlinf.scheduler.transport.waits import Blocked, Doing, Use, Wait, doings
 from rlinf.scheduler.watch.answers import Look, look, uses_of

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from rlinf.core.errors import ConfigError, DeadlineExceeded, RefusedByWorker, RLinfError, WorkerError, is_secondary
-from rlinf.core.timers import timers_of_call
-from rlinf.core.tracebacks import folded
-from rlinf.core.worker_context import WorkerInfo as WorkerInfo
+from rlinf.core.worker.context import WorkerInfo as WorkerInfo
+from rlinf.core.worker.timers import timers_of_call
+from rlinf.scheduler.workers.tracebacks import folded, says_all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +29,8 @@ class Failure:
     """It is the consequence of another failure."""
     refused: bool = False
     """It is a configuration value that can't be used."""
+    told: bool = False
+    """The problem says all there is to know; see `says_all`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +48,7 @@ class Outcome:
 
 
 class RankCall(Protocol):
-    """A call on one rank. Satisfies `rlinf.core.futures.Future[Outcome]`."""
+    """A call on one rank. Satisfies `rlinf.core.cluster.futures.Future[Outcome]`."""
 
     @property
     def label(self) -> str:
@@ -149,6 +151,7 @@ def _failed(error: BaseException, start: float, timers: Mapping[str, float], las
         folded=folded(error),
         secondary=is_secondary(error),
         refused=isinstance(error, ConfigError),
+        told=says_all(error),
     )
     return Outcome(value=None, seconds=time.perf_counter() - start, timers=timers, failure=failure)
 
@@ -183,4 +186,5 @@ def checked(outcome: Outcome, info: WorkerInfo, method: str) -> Outcome:
         remote_traceback=failure.traceback,
         folded=failure.folded,
         secondary=failure.secondary,
+        told=failure.told,
     )

@@ -19,20 +19,20 @@ from typing import Any
 
 from rlinf.core.process import ChildProcess, Connection, ConnectionLost, exit_reason
 from rlinf.core.protocols import Channel, Child
-from rlinf.core.tracebacks import folded
 from rlinf.core.worker import Worker, WorkerContext, injected
-from rlinf.core.worker_context import CurrentWorker, Services, WorkerAddress
+from rlinf.core.worker.context import CurrentWorker, Services, WorkerAddress
 from rlinf.scheduler.trace.recorder import Recorder
 from rlinf.scheduler.trace.transfers import traced_transport
 from rlinf.scheduler.transport.channel import Channel as TransportChannel
 from rlinf.scheduler.transport.encoding import decode, encode, snapshot
 from rlinf.scheduler.transport.p2p import PeerMessenger
-from rlinf.scheduler.transport.socket_transport import SocketTransport
-from rlinf.scheduler.transport.sockets import Location, RunInfo
+from rlinf.scheduler.transport.sockets.locations import Location, RunInfo
+from rlinf.scheduler.transport.sockets.socket_transport import SocketTransport
 from rlinf.scheduler.transport.transport import address, label
 from rlinf.scheduler.transport.waits import Wait
 from rlinf.scheduler.transport.work import Work
 from rlinf.scheduler.workers.logs import WorkerLog
+from rlinf.scheduler.workers.tracebacks import folded
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ import inspect
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
 
+from rlinf.core.cluster.futures import gather_within
 from rlinf.core.errors import ConfigError, DeadlineExceeded, DuplicateName, RLinfError, UnknownName, WorkerError, did_you_mean
-from rlinf.core.futures import gather_within
 from rlinf.core.protocols import Cluster
 from rlinf.core.worker import Worker
 from rlinf.scheduler.newest import newest
@@ -25,7 +25,7 @@ Reduction = Literal["max", "min", "mean"]
 
 
 class Handle(Generic[R]):
-    """A call on the ranks of a group, under way or done. Satisfies `rlinf.core.futures.Future[list[R]]`."""
+    """A call on the ranks of a group, under way or done. Satisfies `rlinf.core.cluster.futures.Future[list[R]]`."""
 
     def __init__(self, label: str, calls: Sequence[RankCall], timeout_s: float, *, cooperative: bool = False) -> None:
         self._label = label

@@ -8,7 +8,7 @@ from typing import Any
 
 from rlinf.core.errors import RLinfError, UnknownName, did_you_mean
 from rlinf.scheduler.transport.encoding import Blob, decode, encode
-from rlinf.scheduler.transport.server import Answer
+from rlinf.scheduler.transport.sockets.server import Answer
 from rlinf.scheduler.workers.calls import Process, RankCall
 
 

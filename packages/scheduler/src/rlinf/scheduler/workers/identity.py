@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rlinf.core.worker_context import WorkerAddress
+from rlinf.core.worker.context import WorkerAddress
 from rlinf.scheduler.placement import ProcessPlan
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from rlinf.core.config import expect_at_least
 from rlinf.core.errors import ConfigError, UnknownName, did_you_mean
 from rlinf.core.worker import Worker
 from rlinf.scheduler.transport.transport import DRIVER
@@ -45,8 +46,7 @@ class LaunchOptions:
                 hint = _ABSENT.get(name) or did_you_mean(name, known, label="Options")
                 raise UnknownName(f"launch of {place}", f"no option '{name}'", hint)
         made = cls(**options)
-        if made.max_concurrency is not None and made.max_concurrency < 1:
-            raise ConfigError(f"launch of {place}: max_concurrency", f"expected at least 1, found {made.max_concurrency}")
+        expect_at_least(f"launch of {place}: max_concurrency", made.max_concurrency, 1)
         return made
 
     def threads(self, worker: type[Any]) -> int:

@@ -89,7 +89,7 @@ class _RemoteCall:
     def __init__(self, number: int, label: str, questions: Callable[[str], _Questions]) -> None:
         self._number = number
         self._label = label
-        self._desk = questions
+        self._questions = questions
         self._outcome: Outcome | None = None
         self._error: RLinfError | None = None
 
@@ -102,7 +102,7 @@ class _RemoteCall:
             raise self._error
         if self._outcome is None:
             try:
-                self._outcome = self._desk("its end").ask("wait", self._number, timeout, timeout=timeout)
+                self._outcome = self._questions("its end").ask("wait", self._number, timeout, timeout=timeout)
             # The call goes on, and can be waited for again.
             except DeadlineExceeded:
                 raise
@@ -130,4 +130,4 @@ class _RemoteCall:
         return "" if self._outcome is not None else self._ask("state")[2]
 
     def _ask(self, question: str) -> Any:
-        return self._desk("the driver's answer").ask(question, self._number)
+        return self._questions("the driver's answer").ask(question, self._number)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from rlinf.core.config import expect_at_least
 from rlinf.core.errors import ConfigError
 
 IDEMPOTENT = "__rlinf_idempotent__"
@@ -39,8 +40,7 @@ class Supervisor:
     def __post_init__(self) -> None:
         if self.policy not in ("fail", "restart"):
             raise ConfigError("supervisor.policy", f"expected 'fail' or 'restart', found {self.policy!r}")
-        if self.max_restarts < 0:
-            raise ConfigError("supervisor.max_restarts", f"expected at least 0, found {self.max_restarts}")
+        expect_at_least("supervisor.max_restarts", self.max_restarts, 0)
         if not self.window_s > 0:
             raise ConfigError("supervisor.window_s", f"expected a positive number of seconds, found {self.window_s:g}")
         if not (self.backoff_s >= 0 and math.isfinite(self.backoff_s)):

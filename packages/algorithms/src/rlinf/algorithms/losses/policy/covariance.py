@@ -9,12 +9,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rlinf.algorithms.checks import expect_ordered, expect_range, expect_shape
+from rlinf.algorithms.checks import expect_ordered, expect_shape
 from rlinf.algorithms.elementwise import at_least_float32, keep
 from rlinf.algorithms.lazy import no_grad, torch
 from rlinf.algorithms.losses.policy.ppo import Clip
 from rlinf.algorithms.losses.ratio import check_logprobs, masked_gain, observed_ratio, ratio_of
 from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, counted, in_tiles, zero_masked
+from rlinf.core.config import expect_range
 from rlinf.core.data import LossOutput
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal, get_args
 
-from rlinf.algorithms.checks import expect_choice, expect_range, expect_shape
+from rlinf.algorithms.checks import expect_choice, expect_shape
 from rlinf.algorithms.elementwise import above, at_least_float32, difference, keep
 from rlinf.algorithms.lazy import no_grad, torch
 from rlinf.algorithms.losses.policy.ppo import Clip, ClippedLoss, critic_terms
@@ -15,6 +15,7 @@ from rlinf.algorithms.losses.policy_loss import LossInputs
 from rlinf.algorithms.losses.ratio import check_logprobs, observed_ratio, ratio_of
 from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, counted, in_tiles, like, per_decision
 from rlinf.algorithms.losses.value import check_critic
+from rlinf.core.config import expect_range
 from rlinf.core.data import LossOutput
 from rlinf.core.declarations import Need
 

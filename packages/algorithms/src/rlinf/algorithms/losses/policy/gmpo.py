@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from rlinf.algorithms.checks import expect_range
 from rlinf.algorithms.elementwise import above, bounded
 from rlinf.algorithms.losses.policy.gspo import SEQUENCE_MEAN, row_mean
 from rlinf.algorithms.losses.policy_loss import LossInputs, PolicyLoss
 from rlinf.algorithms.losses.ratio import LOG_RATIO_BOUND, check_logprobs, log_ratio, masked_gain, observed_ratio
 from rlinf.algorithms.losses.terms import Aggregation, Mode, Terms, counted, in_tiles, like
+from rlinf.core.config import expect_range
 from rlinf.core.data import LossOutput
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-from rlinf.algorithms.checks import expect_range
 from rlinf.algorithms.losses.policy_loss import LossInputs, PolicyLoss
 from rlinf.algorithms.losses.ratio import LOG_RATIO_BOUND, observed_ratio, ratio_of
 from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, counted, in_tiles, per_decision
 from rlinf.algorithms.losses.value import check_critic, value_terms
+from rlinf.core.config import expect_range
 from rlinf.core.data import LossOutput
 from rlinf.core.declarations import Need
 

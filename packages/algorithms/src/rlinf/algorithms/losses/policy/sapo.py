@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-from rlinf.algorithms.checks import expect_range
 from rlinf.algorithms.elementwise import above, bounded, keep
 from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.losses.policy.gspo import SEQUENCE_MEAN, row_mean
 from rlinf.algorithms.losses.policy_loss import LossInputs, PolicyLoss
 from rlinf.algorithms.losses.ratio import LOG_RATIO_BOUND, Ratio, check_logprobs, log_ratio, masked_gain, observed_ratio, ratio_of
 from rlinf.algorithms.losses.terms import Aggregation, Mode, Terms, in_tiles, per_decision
+from rlinf.core.config import expect_range
 from rlinf.core.data import LossOutput
 
 if TYPE_CHECKING:

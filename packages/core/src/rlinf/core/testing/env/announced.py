@@ -7,12 +7,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from rlinf.core.arrays import as_numpy
+from rlinf.core.data.arrays import as_numpy
+from rlinf.core.data.tree import tree_leaves
 from rlinf.core.errors import ContractError, did_you_mean
 from rlinf.core.testing.checks import expect
 from rlinf.core.testing.env.moments import copied, same
 from rlinf.core.testing.env.subject import EnvSubject
-from rlinf.core.tree import tree_leaves
 
 WAIVERS: Final = (
     "early_truncation",

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from rlinf.core.arrays import as_numpy
+from rlinf.core.data.arrays import as_numpy
 from rlinf.core.errors import ContractError
 from rlinf.core.testing.checks import expect
 from rlinf.core.testing.env.moments import Episode, expect_error

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from rlinf.core.arrays import as_numpy
+from rlinf.core.data.arrays import as_numpy
+from rlinf.core.data.tree import tree_leaves
 from rlinf.core.errors import ContractError
 from rlinf.core.testing.checks import expect
-from rlinf.core.tree import tree_leaves
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from rlinf.core.arrays import as_numpy
 from rlinf.core.data import Completion
+from rlinf.core.data.arrays import as_numpy
 from rlinf.core.errors import ConfigError, ContractError
 from rlinf.core.testing.generator.subject import GeneratorSubject
 

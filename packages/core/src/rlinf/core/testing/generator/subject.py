@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from rlinf.core.arrays import as_numpy
 from rlinf.core.data import Completion, Weights
+from rlinf.core.data.arrays import as_numpy
 from rlinf.core.errors import ContractError
-from rlinf.core.generation import Generator, SamplingConfig
+from rlinf.core.language.generation import Generator, SamplingConfig
 
 Score = Callable[[Sequence[int], Sequence[int]], tuple[Any, Any]]
 """Teacher forcing of a prompt and a response of length L: log-probabilities `[L]` of its tokens, and the likeliest tokens `[L]`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlinf.core.arrays import as_numpy
+from rlinf.core.data.arrays import as_numpy
 from rlinf.core.errors import ContractError
 from rlinf.core.testing.generator.subject import GeneratorSubject
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlinf.core.arrays import as_numpy
 from rlinf.core.capabilities import HasSFTLoss
+from rlinf.core.data.arrays import as_numpy
 from rlinf.core.errors import ContractError
 from rlinf.core.off_policy import HasLatentAction, HasQFunctions
 from rlinf.core.testing.policy.subject import Module, PolicySubject

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlinf.core.arrays import as_numpy
+from rlinf.core.data.arrays import as_numpy
+from rlinf.core.data.tree import tree_leaves
 from rlinf.core.errors import ContractError, RLinfError
 from rlinf.core.testing.policy.subject import PolicySubject
 from rlinf.core.testing.samples import same
-from rlinf.core.tree import tree_leaves
 
 
 def no_graph(subject: PolicySubject) -> None:

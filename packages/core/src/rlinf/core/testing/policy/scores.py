@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from rlinf.core.arrays import as_numpy
 from rlinf.core.data import Decision
+from rlinf.core.data.arrays import as_numpy
+from rlinf.core.data.tree import tree_leaves
 from rlinf.core.errors import ContractError
 from rlinf.core.testing.policy.subject import PolicySubject
 from rlinf.core.testing.samples import same
-from rlinf.core.tree import tree_leaves
 
 _SIZES = (5, 1, 3)
 

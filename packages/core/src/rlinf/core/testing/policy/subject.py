@@ -8,11 +8,10 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from rlinf.core.arrays import as_numpy
-from rlinf.core.data import Decision, EnvSpec
+from rlinf.core.data import Batch, Decision, EnvSpec, Trajectory
+from rlinf.core.data.arrays import as_numpy
 from rlinf.core.protocols import Policy
 from rlinf.core.testing.samples import AsArray
-from rlinf.core.trajectory import Batch, Trajectory
 
 ROWS, STEPS = 5, 3
 """What is decided at once, and how often in a row, unless a check says otherwise."""

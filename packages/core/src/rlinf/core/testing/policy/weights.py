@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from rlinf.core.arrays import as_numpy
 from rlinf.core.data import Weights
+from rlinf.core.data.arrays import as_numpy
 from rlinf.core.errors import ContractError, WeightSyncError
 from rlinf.core.testing.policy.subject import PolicySubject
 from rlinf.core.testing.samples import same

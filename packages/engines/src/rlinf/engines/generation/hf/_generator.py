@@ -12,8 +12,8 @@ from torch import Tensor
 from rlinf.core.capabilities import LanguageModelPolicy, VisionLanguagePolicy
 from rlinf.core.data import Completion, Weights
 from rlinf.core.errors import ConfigError, RLinfError
-from rlinf.core.generation import SamplingConfig
-from rlinf.core.problems import ShownPrompt
+from rlinf.core.language.generation import SamplingConfig
+from rlinf.core.language.problems import ShownPrompt
 from rlinf.engines.generation.hf._batch import Batch
 from rlinf.engines.generation.hf._network import check_cache, context_of
 from rlinf.engines.generation.hf._request import Request, new_request
@@ -21,7 +21,7 @@ from rlinf.engines.generation.hf.generator import HFGeneratorConfig
 
 
 class HFGenerator:
-    """See `HFGeneratorConfig`; a `rlinf.core.generation.Generator`.
+    """See `HFGeneratorConfig`; a `rlinf.core.language.generation.Generator`.
 
     Passes run in a task of the running event loop, one between two turns of the loop, so that every call below takes effect
     between two passes. A token depends on the weights, the tokens before it, and its request's seed; on the requests beside it only
@@ -93,7 +93,7 @@ class HFGenerator:
         request_id: str | None = None,
         partial: Completion[Any] | None = None,
     ) -> Completion[Tensor]:
-        """A completion of one prompt; see `rlinf.core.generation.Generator`. Its arrays are tensors on the CPU.
+        """A completion of one prompt; see `rlinf.core.language.generation.Generator`. Its arrays are tensors on the CPU.
 
         Raises:
             ConfigError: the prompt is empty, too long, or has tokens that the network doesn't know; the id is in flight.
@@ -138,20 +138,12 @@ class HFGenerator:
     def _check(self, request: Request) -> None:
         if self._policy is None:
             raise ConfigError("generate", "the generator is closed")
-        size = len(request.prompt) + request.sampling.max_new_tokens
-        if not request.prompt:
-            raise ConfigError("generate(prompt)", "expected at least one token, found none")
-        if size > self._limit:
-            found = f"{len(request.prompt)} tokens and {request.sampling.max_new_tokens} new ones are more than {self._limit}"
-            raise ConfigError("generate(prompt)", found, "Lower max_new_tokens, or raise rollout.max_model_len.")
-        wrong = [token for token in (*request.prompt, *request.tokens) if not 0 <= token < self._batch.vocabulary]
-        if wrong:
-            raise ConfigError("generate(prompt)", f"expected tokens below {self._batch.vocabulary}, found {wrong[0]}")
+        request.check(limit=self._limit, vocabulary=self._batch.vocabulary)
         if request.id in self._flying:
             raise ConfigError("generate(request_id)", f"'{request.id}' is in flight already", "Give each request its own.")
 
     def abort(self, request_ids: Collection[str] | None = None) -> None:
-        """Ends requests, all if None; see `rlinf.core.generation.Generator`."""
+        """Ends requests, all if None; see `rlinf.core.language.generation.Generator`."""
         for name in list(self._flying) if request_ids is None else request_ids:
             request = self._flying.get(name)
             if request is not None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlinf.core.problems import ShownPrompt
+from rlinf.core.language.problems import ShownPrompt
 
 Inputs = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """From the columns of a batch to the arguments of a network: `VisionLanguagePolicy.network_inputs` of `rlinf.core.capabilities`."""

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from rlinf.core.data import Completion
-from rlinf.core.generation import SamplingConfig
-from rlinf.core.problems import ShownPrompt
+from rlinf.core.language.generation import SamplingConfig
+from rlinf.core.language.problems import ShownPrompt
 from rlinf.engines.generation._response import Finish as Finish
 from rlinf.engines.generation._response import Response
 from rlinf.engines.generation._sampling import uniforms

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rlinf.core.errors import ConfigError
+from rlinf.core.config import expect_at_least
 from rlinf.core.registry import require_modules
 
 if TYPE_CHECKING:
@@ -26,11 +26,9 @@ class HFGeneratorConfig:
     """Where it computes, as torch names it; None for the accelerator that the process sees, or else where the policy is."""
 
     def __post_init__(self) -> None:
-        for name, value in (("max_running_requests", self.max_running_requests), ("max_batch_tokens", self.max_batch_tokens)):
-            if value < 1:
-                raise ConfigError(name, f"expected at least 1, found {value}")
-        if self.max_model_len is not None and self.max_model_len < 2:
-            raise ConfigError("max_model_len", f"expected at least 2, found {self.max_model_len}")
+        expect_at_least("max_running_requests", self.max_running_requests, 1)
+        expect_at_least("max_batch_tokens", self.max_batch_tokens, 1)
+        expect_at_least("max_model_len", self.max_model_len, 2)
 
     def check(self, place: str) -> None:
         """Refuses a machine without transformers."""

@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
-from rlinf.core.arrays import as_numpy
+from rlinf.core.data.arrays import as_numpy
 from rlinf.envs.adapters import TEXT_LENGTH, Observation, Outcome, adapt, observation_space, picture, refuse_many, vector
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ class TagFormat:
     """
 
     result_tag: str = "result"
-    """The tag of results."""
+    """The tag in which the result of a call stands."""
     role: Literal["user", "tool"] = "user"
     """The role of a message with results, where a chat template writes messages."""
 

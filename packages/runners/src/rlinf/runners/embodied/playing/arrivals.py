@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file  # pyright: ignore[reportUnknownVariableType]
 from torch import Tensor
 
-from rlinf.core.errors import RLinfError
+from rlinf.core.data import Trajectory
+from rlinf.core.errors import CheckpointError, RLinfError
 from rlinf.core.protocols import Channel
-from rlinf.core.trajectory import Trajectory
 from rlinf.runners.embodied.playing.rows import in_time
 from rlinf.runners.training.tensors import to_torch
 
@@ -68,15 +69,24 @@ class Arrivals:
                 self._waiting[env_rank].append(part)
 
     def save(self, folder: Path) -> None:
-        """Writes what has come and was not asked for yet; nothing if there is nothing."""
+        """Writes what has come and was not asked for yet; nothing if there is nothing.
+
+        Raises:
+            CheckpointError: the disk is full, or the system refuses to write.
+        """
         arrays: dict[str, Any] = {}
         for env_rank, sent in enumerate(self._waiting):
             for number, part in enumerate(sent):
                 named = {field.name: getattr(part, field.name) for field in fields(part)}
                 leaves = _leaves({name: tree for name, tree in named.items() if tree is not None})
                 arrays |= {f"{env_rank}/{number}/{path}": np.ascontiguousarray(leaf) for path, leaf in leaves}
-        if arrays:
+        if not arrays:
+            return
+        try:
             save_file(arrays, self._file(folder))
+        except (OSError, SafetensorError) as error:
+            remedy = "Make room: the checkpoints before this one are whole."
+            raise CheckpointError(str(self._file(folder)), f"can't be written ({error})", remedy) from error
 
     def load(self, folder: Path) -> bool:
         """Restores what `save` wrote; returns whether there was anything."""

@@ -8,8 +8,8 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from rlinf.core.data import EnvSpec
+from rlinf.core.envs.robots import at_hardware
 from rlinf.core.errors import ConfigError
-from rlinf.core.robots import at_hardware
 from rlinf.runners.embodied.playing.env_slot import EnvSlot
 from rlinf.runners.embodied.playing.slots import Slot
 from rlinf.runners.embodied.schema import EvalEnvConfig, TrainEnvConfig

@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlinf.core.chunks import ChunkStep, chunk_step
 from rlinf.core.data import Decision, EnvSpec
+from rlinf.core.data.offline import MixesExpert, OfflineEpisode
+from rlinf.core.data.tree import Tree, tree_combine, tree_index, tree_map
+from rlinf.core.envs.chunks import ChunkStep, chunk_step
+from rlinf.core.envs.robots import take_counts
 from rlinf.core.errors import NonFiniteError
 from rlinf.core.evaluation import EpisodeKey, EpisodePlayer, EpisodeProtocol
-from rlinf.core.offline import MixesExpert, OfflineEpisode
 from rlinf.core.protocols import Channel
-from rlinf.core.robots import take_counts
-from rlinf.core.tree import Tree, tree_combine, tree_index, tree_map
 from rlinf.runners.embodied.playing.episode_memory import EpisodeMemory
 from rlinf.runners.embodied.playing.slots import Slot
-from rlinf.runners.embodied.topology import Remembered, Reply, Request
+from rlinf.runners.embodied.topology import ChunksInExecution, Remembered, Reply, Request
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float32]
@@ -37,9 +37,24 @@ class RequestSender:
     restarts: int = 0
     """How often the process of the env worker was started again."""
 
-    def ask(self, slot: Slot, key: tuple[int, ...], obs: Any, remembered: Remembered | None = None) -> None:
+    def ask(
+        self,
+        slot: Slot,
+        key: tuple[int, ...],
+        obs: Any,
+        remembered: Remembered | None = None,
+        chunks: ChunksInExecution | None = None,
+    ) -> None:
         """Asks for actions for observations, each leaf `[n, *]`; None says that no more requests come."""
-        asked = Request(slot=slot.index, env_rank=slot.env_rank, key=key, obs=obs, remembered=remembered, restarts=self.restarts)
+        asked = Request(
+            slot=slot.index,
+            env_rank=slot.env_rank,
+            key=key,
+            obs=obs,
+            remembered=remembered,
+            restarts=self.restarts,
+            chunks=chunks,
+        )
         self.requests.put(asked, key=self.queue)
 
 
@@ -196,9 +211,13 @@ class EnvSlot:
         """
         with self.located(when):
             # Clipped for the simulator only: log-probabilities belong to the action that was drawn.
-            step = chunk_step(self._env, np.clip(action, self._low, self._high))
+            step = chunk_step(self._env, self.clipped(action))
         self._obs, self.ended = step.observations, step.done
         return step
+
+    def clipped(self, action: Floats) -> Floats:
+        """Actions `[…, A]` within the environment's bounds."""
+        return np.clip(action, self._low, self._high)
 
     def take_counts(self) -> Mapping[str, float]:
         """What the environments counted since the last call; see `HasCounts`."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlinf.core.tree import Tree, tree_map
+from rlinf.core.data.tree import Tree, tree_map
 from rlinf.runners.embodied.topology import Remembered
 
 

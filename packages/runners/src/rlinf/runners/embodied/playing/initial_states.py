@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rlinf.core.envs.reset_states import ResetStates
 from rlinf.core.errors import ConfigError
 from rlinf.core.evaluation import initial_state_seed
-from rlinf.core.reset_states import ResetStates
 from rlinf.runners.embodied.schema import TrainEnvConfig
 
 

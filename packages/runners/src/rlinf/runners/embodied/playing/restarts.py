@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from rlinf.core.cluster.futures import MOST_S, Future, gather
 from rlinf.core.errors import DeadlineExceeded, WorkerError
-from rlinf.core.futures import MOST_S, Future, gather
 from rlinf.core.protocols import Channel, WorkerGroup
 from rlinf.runners.embodied.schema import PlayedConfig
 from rlinf.runners.embodied.topology import Attempt, Request, Topology, request_queue

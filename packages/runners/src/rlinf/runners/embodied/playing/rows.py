@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlinf.core.arrays import as_numpy
-from rlinf.core.data import Decision
+from rlinf.core.data import Decision, Trajectory
+from rlinf.core.data.arrays import as_numpy
+from rlinf.core.data.tree import Tree, tree_combine, tree_map
 from rlinf.core.metrics import Metric, Statistic
-from rlinf.core.trajectory import Trajectory
-from rlinf.core.tree import Tree, tree_combine, tree_map
 
 Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from rlinf.core.cluster.futures import Future, gather
+from rlinf.core.cluster.handover import HandoverPolicy
 from rlinf.core.errors import DeadlineExceeded, RLinfError, WorkerError
-from rlinf.core.futures import Future, gather
-from rlinf.core.handover import HandoverPolicy
 from rlinf.runners.reasoning.generation.admission import GroupReport
 from rlinf.runners.reasoning.generation.prompt_groups import JobSpec
 from rlinf.runners.reasoning.generation.running import GenerationJob, even_out

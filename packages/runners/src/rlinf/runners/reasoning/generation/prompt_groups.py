@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlinf.core.data import Completion
-from rlinf.core.generation import SamplingConfig
-from rlinf.core.problems import Split
+from rlinf.core.language.generation import SamplingConfig
+from rlinf.core.language.problems import Split
 from rlinf.core.random import keyed_generator
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from rlinf.core.capabilities import HasContext
 from rlinf.core.errors import ConfigError
-from rlinf.core.generation import Generator
-from rlinf.core.problems import Split
+from rlinf.core.language.generation import Generator
+from rlinf.core.language.problems import Split
 from rlinf.runners.reasoning.language import Problems
 from rlinf.runners.reasoning.schema import ReasoningConfig
 

@@ -13,12 +13,12 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from rlinf.core.data import Trajectory
 from rlinf.core.errors import RLinfError
-from rlinf.core.problems import Tokenizer
+from rlinf.core.language.problems import Tokenizer
 from rlinf.core.protocols import Reward
 from rlinf.core.registry import REWARDS
 from rlinf.core.rewards import RewardSample
-from rlinf.core.trajectory import Trajectory
 from rlinf.core.worker import Worker
 from rlinf.runners.reasoning.generation.admission import GroupReport, Response
 from rlinf.runners.reasoning.generation.prompt_groups import JobSpec, PromptGroup

@@ -19,8 +19,8 @@ from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariable
 
 from rlinf.core.data import Weights
 from rlinf.core.errors import RLinfError
-from rlinf.core.generation import Generator
-from rlinf.core.problems import Split, Tokenizer
+from rlinf.core.language.generation import Generator
+from rlinf.core.language.problems import Split, Tokenizer
 from rlinf.core.protocols import Work
 from rlinf.core.worker import Worker, idempotent
 from rlinf.runners.reasoning.generation.prompt_groups import JobSpec, PromptGroup

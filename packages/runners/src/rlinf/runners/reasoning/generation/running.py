@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from rlinf.core.cluster.futures import Future
+from rlinf.core.cluster.handover import Handover, HandoverPolicy, Load
 from rlinf.core.errors import DeadlineExceeded, WorkerError
-from rlinf.core.futures import Future
-from rlinf.core.handover import Handover, HandoverPolicy, Load
 from rlinf.core.protocols import WorkerGroup
 from rlinf.runners.reasoning.generation.prompt_groups import JobSpec
 from rlinf.runners.reasoning.topology import Channels

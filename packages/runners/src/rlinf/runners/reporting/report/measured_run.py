@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from rlinf.core.checkpoints.weight_files import newest_checkpoint
 from rlinf.core.errors import ConfigError
-from rlinf.core.weight_files import newest_checkpoint
 from rlinf.runners.checkpoints.run_folder import RunFolder
 
 Points = list[tuple[float, float]]

@@ -8,7 +8,7 @@ from typing import Any
 
 from rlinf.core.errors import RLinfError, WorkerError
 from rlinf.core.protocols import GroupSpec
-from rlinf.core.worker_context import WorkerContext
+from rlinf.core.worker.context import WorkerContext
 from rlinf.scheduler.backends.local.children import LocalServices
 from rlinf.scheduler.backends.local.cooperative import CooperativeMonitor, CooperativeScheduler
 from rlinf.scheduler.backends.local.process import LocalCall, LocalProcess
@@ -20,7 +20,7 @@ from rlinf.scheduler.trace.transfers import traced_locks, traced_transport
 from rlinf.scheduler.transport.channel_registry import ChannelRegistry, Traffic
 from rlinf.scheduler.transport.encoding import Blob, Blobs, snapshot
 from rlinf.scheduler.transport.p2p import PeerMessenger
-from rlinf.scheduler.transport.queues import Get, Put, Queues, Request
+from rlinf.scheduler.transport.queues import Get, Put, Queues
 from rlinf.scheduler.transport.routes import Routes
 from rlinf.scheduler.transport.transport import DRIVER, OPEN_TRANSPORTS, Transport, address
 from rlinf.scheduler.transport.waits import Wait
@@ -74,17 +74,13 @@ class LocalTransport(Transport):
     def start_put(
         self, host: str, queue: Hashable, weight: int, blobs: Blobs, maxsize: int, wait: Wait, *, now: bool = False
     ) -> Operation:
-        return self._started(Put(queue, self.who(), (weight, snapshot(blobs)), maxsize, now=now))
+        return self.queues.start(Put(queue, self.who(), (weight, snapshot(blobs)), maxsize, now=now))
 
     def start_get(self, host: str, queue: Hashable, target: int | None, wait: Wait, *, now: bool = False) -> Operation:
-        return self._started(Get(queue, self.who(), target, now=now, holds=True))
+        return self.queues.start(Get(queue, self.who(), target, now=now, holds=True))
 
     def size(self, host: str, queue: Hashable, wait: Wait) -> int:
         return self.queues.size(queue)
-
-    def _started(self, request: Request) -> Request:
-        self.queues.start(request)
-        return request
 
     def stop_puts(self, channel: str, reason: str, hosts: Sequence[str]) -> None:
         """See `Processes`; nothing is on its way."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from rlinf.core.protocols import Child
 from rlinf.core.worker import Worker, WorkerContext, injected
-from rlinf.core.worker_context import CurrentWorker, WorkerAddress
+from rlinf.core.worker.context import CurrentWorker, WorkerAddress
 from rlinf.scheduler.backends.local.cooperative import CooperativeScheduler
 from rlinf.scheduler.transport.p2p import Groups, PeerMessenger
 from rlinf.scheduler.transport.transport import Transport, address, label

@@ -8,11 +8,11 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Protocol
 
+from rlinf.core.cluster.futures import LONGER, POLL_S
 from rlinf.core.errors import ChannelClosed, DeadlineExceeded, WorkerError
-from rlinf.core.futures import LONGER, POLL_S
 from rlinf.core.protocols import GroupSpec
 from rlinf.core.worker import Worker, WorkerContext, injected
-from rlinf.core.worker_context import CurrentWorker
+from rlinf.core.worker.context import CurrentWorker
 from rlinf.scheduler.backends.local.cooperative import CooperativeScheduler
 from rlinf.scheduler.backends.local.turns import CooperativeTurn
 from rlinf.scheduler.failures import Failures

@@ -18,8 +18,8 @@ from typing import Any
 from rlinf.scheduler.backends.ray._ray import ray as ray  # isort: skip - sets what Ray reads when it is imported
 from ray.exceptions import ActorDiedError, RayError
 
+from rlinf.core.cluster.futures import gather_within
 from rlinf.core.errors import ClusterError, DeadlineExceeded, RLinfError, WorkerError
-from rlinf.core.futures import gather_within
 from rlinf.core.protocols import GroupSpec
 from rlinf.scheduler.backends.ray._launcher import GroupLauncher, LaunchContext
 from rlinf.scheduler.backends.ray._nodes import Nodes
@@ -33,8 +33,8 @@ from rlinf.scheduler.placement import ProcessPlan
 from rlinf.scheduler.trace.recording import Recording
 from rlinf.scheduler.trace.transfers import traced_transport
 from rlinf.scheduler.transport.channel_registry import ChannelRegistry
-from rlinf.scheduler.transport.socket_transport import DriverTransport
-from rlinf.scheduler.transport.sockets import Location, RunInfo, short_folder
+from rlinf.scheduler.transport.sockets.locations import Location, RunInfo, short_folder
+from rlinf.scheduler.transport.sockets.socket_transport import DriverTransport
 from rlinf.scheduler.transport.transport import DRIVER, Transport, address
 from rlinf.scheduler.transport.waits import Wait, longer
 from rlinf.scheduler.watch.graph import WaitGraph

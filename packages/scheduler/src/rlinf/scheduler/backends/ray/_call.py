@@ -12,8 +12,8 @@ from typing import Any, Protocol
 from rlinf.scheduler.backends.ray._ray import ray as ray  # isort: skip - sets what Ray reads when it is imported
 from ray.exceptions import ActorUnschedulableError, RayActorError, RayError
 
+from rlinf.core.cluster.futures import POLL_S
 from rlinf.core.errors import DeadlineExceeded, RLinfError, WorkerError, is_secondary
-from rlinf.core.futures import POLL_S
 from rlinf.scheduler.failures import Failures
 from rlinf.scheduler.transport.transport import DRIVER
 from rlinf.scheduler.transport.waits import Wait, longer

@@ -26,7 +26,7 @@ from rlinf.scheduler.hardware import ACCELERATORS, Inventory
 from rlinf.scheduler.machine import LOOPBACK
 from rlinf.scheduler.placement import ProcessPlan
 from rlinf.scheduler.placement.environment import network_variables, process_environment, process_interpreter
-from rlinf.scheduler.transport.sockets import Location, RunInfo
+from rlinf.scheduler.transport.sockets.locations import Location, RunInfo
 from rlinf.scheduler.transport.transport import address
 from rlinf.scheduler.workers.launching import LaunchOptions
 from rlinf.scheduler.workers.logs import LEVEL_VARIABLE

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 from rlinf.scheduler.backends.ray._ray import ray  # isort: skip - sets what Ray reads when it is imported
 from ray.exceptions import RayError
 
+from rlinf.core.cluster.futures import SLICE_S
 from rlinf.core.errors import RLinfError, WorkerError
-from rlinf.core.futures import SLICE_S
 from rlinf.core.protocols import GroupSpec
 from rlinf.scheduler.backends.ray._call import LAST_WORDS_S, RayCall
 from rlinf.scheduler.backends.ray.process import send_call

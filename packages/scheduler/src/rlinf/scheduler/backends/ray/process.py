@@ -17,14 +17,14 @@ from typing import Any
 
 from rlinf.core.process import free_port
 from rlinf.core.worker import Worker, WorkerContext, injected
-from rlinf.core.worker_context import CurrentWorker
+from rlinf.core.worker.context import CurrentWorker
 from rlinf.scheduler.placement import ProcessPlan
 from rlinf.scheduler.trace.reading import RESIDENT
 from rlinf.scheduler.trace.recorder import Recorder, recorded, recorded_async
 from rlinf.scheduler.trace.transfers import traced_locks, traced_transport
 from rlinf.scheduler.transport.p2p import PeerMessenger
-from rlinf.scheduler.transport.socket_transport import SocketTransport
-from rlinf.scheduler.transport.sockets import Location, RunInfo
+from rlinf.scheduler.transport.sockets.locations import Location, RunInfo
+from rlinf.scheduler.transport.sockets.socket_transport import SocketTransport
 from rlinf.scheduler.transport.transport import address, label
 from rlinf.scheduler.transport.waits import calling
 from rlinf.scheduler.watch.answers import answer

@@ -1,0 +1,1 @@
+"""Checkpoints on disk: where their weights lie, and how what was written stays."""

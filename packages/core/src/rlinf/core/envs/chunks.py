@@ -1,0 +1,166 @@
+"""Action chunks: several control steps from one decision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlinf.core.data.arrays import as_numpy, is_tensor
+from rlinf.core.errors import ContractError, NonFiniteError, ShapeError
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedActions:
+    """Actions for a step that only some environments take; how the rest of an action chunk passes by an episode that has ended.
+
+    A wrapper hands it on. `EpisodeStatistics` of rlinf.envs sees to it that nothing observable changes in the environments that
+    stand still; a vector environment below it that has `metadata["masked_actions"]` true gets it too and steps only the others.
+    """
+
+    actions: Any
+    """`[N, *]`, within the bounds everywhere."""
+    active: NDArray[np.bool_]
+    """`[N]`, which environments take the step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkStep:
+    """What a chunk of K actions did to N environments."""
+
+    observations: Any
+    """By key `[N, *]`, after the last action that was executed; the final one where the episode ended."""
+    rewards: NDArray[np.float32]
+    """`[N, K]`, the reward of each action; 0 where it was not executed."""
+    terminated: NDArray[np.bool_]
+    """`[N, K]`, the task itself ended with this action."""
+    truncated: NDArray[np.bool_]
+    """`[N, K]`, a limit cut the episode at this action."""
+    executed: NDArray[np.bool_]
+    """`[N, K]`, which actions were executed: the first ones, up to the end of the episode; `executed.sum(1)` says how many."""
+    infos: dict[str, Any]
+    """As after a step: `success` in the state reached, `episode` with `_episode`, true where the episode ended in this chunk. Where
+    somebody can act in place of the policy, `intervene_flag` `[N, K]` and `intervene_action` `[N, K, *]`, what was executed."""
+
+    @property
+    def done(self) -> NDArray[np.bool_]:
+        """`[N]`, which episodes have ended and must be reset."""
+        return np.asarray((self.terminated | self.truncated).any(axis=1), np.bool_)
+
+
+def chunk_step(env: Any, actions: Any) -> ChunkStep:
+    """Executes a chunk of actions, one control step after the other, in each environment until its episode ends.
+
+    It is the same as stepping by hand and stopping at the end: an environment whose episode has ended takes no further step, the
+    rest of its chunk is not executed, and its final observation is kept. Nothing is reset.
+
+    Args:
+        env: a `gymnasium.vector.VectorEnv` without autoreset whose `step` takes `MaskedActions`, as all of rlinf.envs do, with no
+            episode that has ended.
+        actions: `[N, K, *]`; all within the bounds, those that will not be executed too.
+
+    Raises:
+        ShapeError: the actions have no axis K, or K is 0.
+        ContractError: `infos` holds no `episode` or no `_episode`.
+        NonFiniteError: a reward is infinite or not a number.
+        EnvMisuse: what `env.step` refuses.
+    """
+    execution = ChunkExecution(env)
+    execution.advance(actions)
+    return execution.finish()
+
+
+class ChunkExecution:
+    """A chunk whose actions are given in parts, such as the first ones while somebody still decides on the later ones.
+
+    Args:
+        env: as for `chunk_step`.
+    """
+
+    def __init__(self, env: Any) -> None:
+        self._env = env
+        self._active = np.ones(env.num_envs, np.bool_)
+        self._ended = np.zeros(env.num_envs, np.bool_)
+        self._parts: list[_Part] = []
+        self._observations: Any = None
+        self._infos: dict[str, Any] = {}
+
+    def advance(self, actions: Any) -> None:
+        """Executes the next actions `[N, K, *]`, any K above 0, where the episode goes on; see `chunk_step`."""
+        chunk: Any = actions if is_tensor(actions) else np.asarray(actions)
+        count, rank = self._env.num_envs, len(self._env.action_space.shape) + 1
+        if chunk.ndim != rank or chunk.shape[0] != count or chunk.shape[1] == 0:
+            problem = f"expected actions of shape [{count}, K, …] with {rank} axes, found {list(chunk.shape)}"
+            raise ShapeError("chunk_step", problem, "Give each environment at least one action: actions[:, None].")
+        part = _Part(chunk)
+        self._parts.append(part)
+        for k in range(chunk.shape[1]):
+            if not self._active.any():
+                break
+            self._step(part, k)
+
+    def _step(self, part: _Part, k: int) -> None:
+        active = self._active
+        step = part.chunk[:, k] if active.all() else MaskedActions(part.chunk[:, k], active)
+        self._observations, reward, over, cut, infos = self._env.step(step)
+        if infos.get("episode") is None or infos.get("_episode") is None:
+            raise ContractError("env.step", "infos holds no statistics of episodes", "Wrap the environment in EpisodeStatistics.")
+        part.executed[:, k] = active
+        if "intervene_flag" in infos:
+            part.note_others(k, as_numpy(infos["intervene_flag"]) & active, as_numpy(infos["intervene_action"]))
+        over, cut = as_numpy(over), as_numpy(cut)
+        part.rewards[:, k] = np.where(active, as_numpy(reward), 0.0)
+        part.terminated[:, k], part.truncated[:, k] = over & active, cut & active
+        # An environment that stands still may repeat what it said at its end, which counts once.
+        self._ended |= as_numpy(infos["_episode"]) & active
+        self._active, self._infos = active & ~(over | cut), infos
+
+    def finish(self) -> ChunkStep:
+        """What all parts did, of which there is one at least."""
+
+        def whole(name: str) -> NDArray[Any]:
+            return np.concatenate([getattr(part, name) for part in self._parts], axis=1)
+
+        rewards = whole("rewards")
+        _expect_finite(rewards)
+        infos = {**self._infos, "_episode": self._ended}
+        if any(part.done is not None for part in self._parts):
+            done = [as_numpy(part.chunk) if part.done is None else part.done for part in self._parts]
+            infos |= {"intervene_flag": whole("intervened"), "intervene_action": np.concatenate(done, axis=1)}
+        return ChunkStep(
+            observations=self._observations,
+            rewards=rewards,
+            terminated=whole("terminated"),
+            truncated=whole("truncated"),
+            executed=whole("executed"),
+            infos=infos,
+        )
+
+
+class _Part:
+    """What some actions of a chunk did, each array `[N, K]`."""
+
+    def __init__(self, chunk: Any) -> None:
+        shape = chunk.shape[:2]
+        self.chunk = chunk
+        self.rewards = np.zeros(shape, np.float32)
+        self.terminated, self.truncated, self.executed, self.intervened = (np.zeros(shape, np.bool_) for _ in range(4))
+        self.done: Any = None
+        """`[N, K, *]`, what was executed where somebody else could act; None where nobody could."""
+
+    def note_others(self, k: int, flags: NDArray[np.bool_], actions: NDArray[Any]) -> None:
+        """Takes over the actions of others, `[N, *]`, where they acted."""
+        self.intervened[:, k] = flags
+        self.done = np.array(as_numpy(self.chunk)) if self.done is None else self.done
+        self.done[flags, k] = actions[flags]
+
+
+def _expect_finite(rewards: NDArray[np.float32]) -> None:
+    """Refuses rewards `[N, K]` that would spoil everything that they are summed or compared with."""
+    finite = np.isfinite(rewards)
+    if not finite.all():
+        env, step = np.argwhere(~finite)[0]
+        problem = f"the reward of environment {env} is {rewards[env, step]}"
+        raise NonFiniteError("env.step", problem, "Look for its cause in the environment.")

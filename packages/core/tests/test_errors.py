@@ -1,0 +1,15 @@
+import pickle
+
+from rlinf.core.errors import WorkerError
+
+
+def test_a_worker_error_shows_its_traceback_below_its_text() -> None:
+    own = "Traceback (most recent call last):\n  x\n"
+    error = WorkerError("env", 1, "step", "KeyError: 'b'", remote_traceback="all of it", folded=own)
+    assert str(error) == "env[1] failed in step(): KeyError: 'b'"
+    assert error.__notes__ == ["Traceback of env[1] (most recent call last):\n  x"]
+    assert error.remote_traceback == "all of it"
+    assert pickle.loads(pickle.dumps(error)).__notes__ == error.__notes__
+    log = "Last lines of its log:\nx"
+    assert WorkerError("env", 1, "", "died", remote_traceback=log + "\n").__notes__ == [log]
+    assert not hasattr(WorkerError("env", 1, "", "died"), "__notes__")

@@ -1,0 +1,1 @@
+"""Optimizers: what one is configured with, and how it steps."""

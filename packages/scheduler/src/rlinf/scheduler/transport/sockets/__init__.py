@@ -1,0 +1,1 @@
+"""The transport between processes: requests to other processes, answers to theirs, and the connections that carry both."""

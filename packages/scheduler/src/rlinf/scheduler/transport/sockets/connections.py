@@ -1,0 +1,192 @@
+"""`Connections`: where the other processes are, and this process's connection to each of them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, cast
+
+from rlinf.core.errors import RLinfError
+from rlinf.scheduler.transport import waits
+from rlinf.scheduler.transport.encoding import Blob
+from rlinf.scheduler.transport.routes import Reach
+from rlinf.scheduler.transport.sockets.connection import GONE, GRACE_S, Connection, RemoteRequest
+from rlinf.scheduler.transport.sockets.locations import Location, RunInfo, connect
+from rlinf.scheduler.transport.transport import DRIVER, label
+from rlinf.scheduler.transport.waits import Wait
+
+
+class Connections:
+    """This process's connections to other hosts.
+
+    Args:
+        run_info: what the processes of the run share.
+        me: this process's address.
+        node: where this process is.
+    """
+
+    def __init__(self, run_info: RunInfo, me: str, node: str) -> None:
+        self.timeout_s = run_info.timeout_s
+        self.ended: dict[Hashable, str] = {}
+        """Channels that take nothing more, and why."""
+        self.fate: Callable[[str, str], str] | None = None
+        """What is known of the items that a channel had at a host that is gone; given both names."""
+        self._run_info = run_info
+        self._me = me
+        self._node = node
+        self._places: dict[str, Location] = {DRIVER: run_info.driver}
+        self._left: dict[str, Location] = {}
+        """Where hosts were that did not answer there."""
+        self._traffic: dict[tuple[Hashable, str], list[int]] = {}
+        self._forget()
+
+    def to(self, host: str, wait: Wait) -> Connection:
+        """The connection to a host, which waits for one that has not come yet.
+
+        Raises:
+            DeadlineExceeded: it did not come.
+            ChannelClosed: it is gone.
+        """
+        if os.getpid() != self._pid:
+            self._forget()
+        found = self._open.get(host)
+        if found is not None and not found.broken:
+            return found
+        # A lock for each host, so that one that does not come keeps nobody waiting for another.
+        with self._opening.setdefault(host, threading.Lock()):
+            found = self._open.get(host)
+            if found is None or found.broken:
+                found = self._open[host] = Connection(self.connect(host, "requests", wait), host, self)
+        return found
+
+    def ask(
+        self, host: str, kind: str, *question: Any, wait: Wait, content: Sequence[Blob] = (), receipt: bool = False
+    ) -> tuple[Any, list[Blob]]:
+        """The answer of a host to a question, which it gives at the latest at the deadline.
+
+        Args:
+            host: whom.
+            kind: which service of the host answers.
+            question: its arguments.
+            wait: who waits for what.
+            content: what goes with it.
+            receipt: say that the answer has come; without that, the host undoes what it did.
+        """
+        connection = self.to(host, wait)
+        seconds = self.seconds(wait)
+        request = connection.start("ask", kind, (question,), content, wait)
+        answered = False
+        doing = waits.begin(wait)
+        try:
+            # The host keeps the deadline, and knows best why it passed; the grace is for its answer.
+            answered = connection.read_until(request, seconds + GRACE_S)
+        finally:
+            waits.end(doing)
+            if not answered:
+                request.detach()
+            if receipt or not answered:
+                connection.say("took" if answered and request.problem is None else "cancel", request, now=True)
+        if not answered:
+            raise wait.expired(seconds)
+        if request.problem is not None:
+            how, why = request.problem
+            if how == "error":
+                raise why
+            raise wait.expired(seconds, why) if how == "expired" else wait.closed(connection.gone(None) if how == GONE else why)
+        return request.value, request.blobs
+
+    def tell(self, host: str, kind: str, *detail: Any, wait: Wait) -> None:
+        """Sends what needs no answer."""
+        self.to(host, wait).tell(kind, detail, wait)
+
+    def await_arrival(self, hosts: Sequence[str], wait: Wait, seconds: float) -> None:
+        """Returns when all that was sent to some hosts before has been read there, or they are gone, or the time is over."""
+        deadline = time.monotonic() + seconds
+        asked: list[tuple[Connection, RemoteRequest]] = []
+        for connection in [self._open[host] for host in hosts if host in self._open]:
+            with contextlib.suppress(RLinfError):
+                # Frames are read in their order: the answer says that all before it has arrived.
+                asked.append((connection, connection.start("ask", "arrived", ((),), (), wait)))
+        for connection, request in asked:
+            if not connection.read_until(request, deadline - time.monotonic()):
+                request.detach()
+
+    def seconds(self, wait: Wait) -> float:
+        """How long a wait may take."""
+        return self.timeout_s if wait.timeout is None else wait.timeout
+
+    def reach(self, host: str, wait: Wait) -> Reach:
+        """Where a host is; waits for one that has not come yet."""
+        if host == self._me:
+            return "process"
+        # On a single node nobody need be asked.
+        near = not self._run_info.networked or self._place(host, wait).node == self._node
+        return "node" if near else "network"
+
+    def connect(self, host: str, kind: str, wait: Wait, extra: Any = None) -> socket.socket:
+        """A new connection of a kind; raises as `to`."""
+        place = self._place(host, wait)
+        try:
+            return connect(place, self._node, self._run_info.authkey, (kind, self._me, os.getpid(), extra), self.seconds(wait))
+        except BlockingIOError as error:
+            raise wait.expired(self.seconds(wait), f"{label(host)} does not answer") from error
+        except (OSError, EOFError) as error:
+            self._leave(host)
+            reason = "its cluster was shut down" if self._run_info.over(self._node) else f"{label(host)} is gone"
+            raise wait.closed(reason) from error
+
+    def await_return(self, host: str, wait: Wait) -> None:
+        """Waits until a host that is gone has come back, if its supervisor starts it again.
+
+        Raises:
+            ChannelClosed: it does not come back.
+        """
+        self._leave(host)
+        self._places[host], _ = self.ask(DRIVER, "again", host, self._left.get(host), wait.timeout, wait=wait)
+
+    def count(self, channel: Hashable, host: str, puts: int, gets: int) -> None:
+        """Items went into a channel at a host, or came out of it."""
+        with self._counting:
+            counts = self._traffic.setdefault((channel, host), [0, 0])
+            counts[0] += puts
+            counts[1] += gets
+
+    def traffic(self, channels: Sequence[str], host: str) -> list[tuple[int, int]]:
+        """How many items this process has put into channels at a host, and how many it has got, for each."""
+        with self._counting:
+            found = [self._traffic.get((channel, host), (0, 0)) for channel in channels]
+            return [(puts, gets) for puts, gets in found]
+
+    def gone(self, host: str, name: Hashable, how: str) -> str:
+        """Why a host is gone; of a queue of a channel, what is known of its items."""
+        if host != DRIVER and self.fate is not None and isinstance(name, tuple):
+            queue = cast("tuple[Hashable, ...]", name)
+            if len(queue) == 2:
+                with contextlib.suppress(RLinfError):
+                    # A driver that is gone, too, has nothing to add.
+                    return self.fate(str(queue[0]), host)
+        return f"{label(host)}, which hosts it, is {how}"
+
+    def _leave(self, host: str) -> None:
+        # The driver's place is kept: nobody else could be asked for it.
+        place = None if host == DRIVER else self._places.pop(host, None)
+        if place is not None:
+            self._left[host] = place
+
+    def _place(self, host: str, wait: Wait) -> Location:
+        place = self._places.get(host)
+        if place is None:
+            place, _ = self.ask(DRIVER, "where", host, wait.timeout, wait=wait)
+            self._places[host] = place
+        return place
+
+    def _forget(self) -> None:
+        """A new process, or one that was forked off: the connections of its parent are not its own."""
+        self._pid = os.getpid()
+        self._open: dict[str, Connection] = {}
+        self._opening: dict[str, threading.Lock] = {}
+        self._counting = threading.Lock()

@@ -1,0 +1,341 @@
+"""`Server`: what a process does for others: it serves its queues, and answers questions.
+
+One thread accepts, and one reads each connection. All frames of a peer come over its one connection, in the order in which it sent
+them: so the items that a process has put are there before whatever it asks next, and its gets are served in their order.
+
+    ("post", queue, weight) item                     no answer
+    ("put", number, queue, weight, maxsize, now) item → (number, problem, None)
+    ("get", number, queue, target, now)             → (number, problem, [blobs of each item]) items, then ("took", number)
+    ("ask", number, kind, question) content         → (number, problem, value) content, then ("took", number) if it can be undone
+    ("cancel", number)                              it is answered as cancelled, or what it took goes back
+    ("tell", kind, question)                        no answer
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
+from typing import Any, cast
+
+from rlinf.core.errors import ChannelClosed, DeadlineExceeded, RLinfError
+from rlinf.scheduler.transport.encoding import Blob, Buffer
+from rlinf.scheduler.transport.queues import Get, Put, Queues, Request
+from rlinf.scheduler.transport.sockets.locations import Location, as_socket, deadline
+from rlinf.scheduler.transport.sockets.wire import FrameReader, begin_part, pack_frame, send_part
+from rlinf.scheduler.transport.transport import label
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a service answers."""
+
+    value: Any = None
+    content: Sequence[Blob] = ()
+    undo: Callable[[], None] | None = None
+    """Called if the answer did not arrive: the client says of each that did that it took it."""
+
+
+Handler = Callable[[str, tuple[Any, ...], list[Blob]], Answer]
+"""Of the peer's address, the request's arguments and its blobs."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Service:
+    handler: Handler
+    waits: bool
+
+
+GREET_S = 10.0
+"""How long a client may take to show that it belongs to the run."""
+SHORTAGE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+"""What the kernel says when it can open no further file now, but later may."""
+SHORTAGE_S = 0.1
+GREETINGS = 128
+"""How many clients may be about to show it at a time, each in a thread of its own; the next ones wait to be accepted."""
+
+
+class Server:
+    """Listens on a Unix socket, and on TCP if it is to be reached from other nodes.
+
+    Args:
+        place: where to listen; a TCP port of 0 takes a free one.
+        authkey: what a client must know.
+        queues: what this process hosts for others.
+    """
+
+    def __init__(self, place: Location, authkey: bytes, queues: Queues) -> None:
+        self.queues = queues
+        self.services: dict[str, _Service] = {}
+        self.attend_control: Callable[[socket.socket, FrameReader, str, int, Location], None] | None = None
+        """The driver's: runs in the thread of each control connection, until it ends."""
+        self.serve("size", lambda _, question, __: Answer(queues.size(question[0])))
+        self.serve("end", self._end)
+        self.serve("arrived", lambda _, __, ___: Answer())
+        self._authkey = authkey
+        self._room = threading.Semaphore(GREETINGS)
+        self._greeted: dict[Connection[Any, Any], float] = {}
+        """The clients that have not shown yet that they belong to the run, and since when."""
+        self._listeners = [Listener(place.path, "AF_UNIX", backlog=64)]
+        if place.tcp is not None:
+            self._listeners.append(Listener(place.tcp, "AF_INET", backlog=64))
+            place = Location(place.node, place.path, (place.tcp[0], self._listeners[1].address[1]))  # pyright: ignore[reportArgumentType]
+        self.place = place
+
+    def serve(self, kind: str, handler: Handler, *, waits: bool = False) -> None:
+        """Answers questions of a kind from now on, in a thread for each if the handler `waits` for anything."""
+        self.services[kind] = _Service(handler, waits)
+
+    def start(self) -> None:
+        """Accepts connections from now on."""
+        for listener in self._listeners:
+            threading.Thread(target=self._accept, args=(listener,), name="rlinf-accept", daemon=True).start()
+
+    def stop(self) -> None:
+        """Accepts no connection any more."""
+        for listener in self._listeners:
+            listener.close()
+
+    def _accept(self, listener: Listener) -> None:
+        while True:
+            try:
+                connection = listener.accept()
+            # The client was gone before it was accepted.
+            except ConnectionError:
+                continue
+            except OSError as error:
+                # It is closed, unless the process has too many files open: the clients wait until it has fewer.
+                if error.errno not in SHORTAGE:
+                    return
+                time.sleep(SHORTAGE_S)
+                continue
+            self._greeted[connection] = time.monotonic()
+            while not self._room.acquire(timeout=GREET_S / 4):
+                self._hurry()
+            threading.Thread(target=self._greet, args=(connection,), name="rlinf-serve", daemon=True).start()
+
+    def _greet(self, connection: Connection[Any, Any]) -> None:
+        """In a thread of its own, so that a client that says nothing keeps nobody else waiting."""
+        try:
+            with deadline(connection, GREET_S):
+                deliver_challenge(connection, self._authkey)
+                answer_challenge(connection, self._authkey)
+            sock = as_socket(connection)
+        except (AuthenticationError, EOFError, OSError):
+            connection.close()
+            return
+        finally:
+            del self._greeted[connection]
+            self._room.release()
+        self._attend(sock)
+
+    def _hurry(self) -> None:
+        """Ends the connections of clients that say something now and then, but do not come to an end."""
+        for connection, since in list(self._greeted.items()):
+            if time.monotonic() - since > 2 * GREET_S:
+                with contextlib.suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as sock:
+                    # Not closed here: its own thread still reads the descriptor.
+                    sock.shutdown(socket.SHUT_RDWR)
+
+    def _attend(self, sock: socket.socket) -> None:
+        reader = FrameReader(sock)
+        with sock, contextlib.suppress(OSError, EOFError):
+            (kind, peer, pid, place), _ = reader.read()
+            if kind == "control" and self.attend_control is not None:
+                self.attend_control(sock, reader, peer, pid, place)
+            else:
+                _ServedConnection(self, sock, peer).run(reader)
+
+    def _end(self, _: str, question: tuple[Any, ...], __: list[Blob]) -> Answer:
+        self.queues.end(*question)
+        return Answer()
+
+
+class _ServedConnection:
+    """One connection of another process: its thread only reads, so that whatever waits here keeps no later frame waiting.
+
+    An answer is sent by whoever makes it possible, so that an item goes from one connection to another without a change of threads.
+    What a get took is the peer's when the peer says so; if its connection ends before, the items are where they were.
+    """
+
+    def __init__(self, server: Server, sock: socket.socket, peer: str) -> None:
+        self._server = server
+        self._queues = server.queues
+        self._sock = sock
+        self._peer = peer
+        self._requests: dict[int, Request] = {}
+        self._undo: dict[int, Callable[[], None]] = {}
+        """Answers to questions that the peer has not acknowledged."""
+        self._asked: dict[int, bool] = {}
+        """Questions that are not answered yet, and whether the peer still wants to know."""
+        self._lock = threading.Lock()
+        self._ended = False
+        self._sending = threading.Lock()
+        self._thread = threading.get_ident()
+
+    def run(self, reader: FrameReader) -> None:
+        """Does what the peer asks, until it goes."""
+        try:
+            while True:
+                self._handle(*reader.read())
+        finally:
+            self._clear()
+
+    def _handle(self, header: tuple[Any, ...], blobs: list[Blob]) -> None:
+        match header:
+            case ("post", name, weight):
+                self._post(name, weight, blobs)
+            case ("put", number, name, weight, maxsize, now):
+                self._start(number, Put(name, self._peer, (weight, blobs), maxsize, now=now))
+            case ("get", number, name, target, now):
+                self._start(number, Get(name, self._peer, target, now=now, holds=True))
+            case ("took", number):
+                self._took(number)
+            case ("cancel", number):
+                self._cancel(number)
+            case ("ask", number, kind, question):
+                service, self._asked[number] = self._server.services[kind], True
+                if service.waits:
+                    threading.Thread(
+                        target=self._ask, args=(service, number, question, blobs), name=f"rlinf-{kind}", daemon=True
+                    ).start()
+                else:
+                    self._ask(service, number, question, blobs)
+            case ("tell", kind, question):
+                self._server.services[kind].handler(self._peer, question, blobs)
+            case other:
+                raise OSError(f"unknown frame {other!r}")
+
+    def _post(self, name: Hashable, weight: int, blobs: list[Blob]) -> None:
+        request = Put(name, self._peer, (weight, blobs), 0)
+        self._queues.start(request)
+        if request.problem is not None:
+            channel = cast("tuple[Hashable, ...]", name)[0]
+            # A post has no answer in which its sender could learn of it.
+            _LOG.warning("channel '%s': an item of %s is lost: %s", channel, label(self._peer), request.problem[1])
+
+    def _start(self, number: int, request: Request) -> None:
+        self._requests[number] = request
+        request.callbacks.append(lambda: self._answer(number, request))
+        self._queues.start(request)
+
+    def _took(self, number: int) -> None:
+        self._undo.pop(number, None)
+        request = self._requests.pop(number, None)
+        if isinstance(request, Get):
+            self._queues.took(request)
+
+    def _cancel(self, number: int) -> None:
+        request = self._requests.get(number)
+        if request is None:
+            with self._lock:
+                undo = self._undo.pop(number, None)
+                # It is being answered: `_ask` undoes it when it has.
+                if number in self._asked:
+                    self._asked[number] = False
+            if undo is not None:
+                undo()
+        elif not self._queues.cancel(request) and isinstance(request, Get) and request.problem is None:
+            # Its answer and the cancellation have crossed.
+            del self._requests[number]
+            self._queues.give_back(request)
+
+    def _clear(self) -> None:
+        """The peer is gone: what it waited for is cancelled, what it did not get goes back."""
+        with self._lock:
+            self._ended = True
+            undo, self._undo = list(self._undo.values()), {}
+        for each in undo:
+            each()
+        for request in list(self._requests.values()):
+            if not self._queues.cancel(request) and isinstance(request, Get):
+                self._queues.give_back(request)
+
+    def _answer(self, number: int, request: Request) -> None:
+        if isinstance(request, Get) and request.problem is None:
+            # It stays among the requests until the peer has taken it: if the peer ends before, its items go back.
+            counts = [len(blobs) for _, _, blobs in request.entries]
+            self._send((number, None, counts), [blob for _, _, blobs in request.entries for blob in blobs])
+        else:
+            self._requests.pop(number, None)
+            self._send((number, request.problem, None))
+
+    def _ask(self, service: _Service, number: int, question: tuple[Any, ...], blobs: list[Blob]) -> None:
+        answer, problem = Answer(), None
+        try:
+            answer = service.handler(self._peer, question, blobs)
+        except DeadlineExceeded as error:
+            problem = ("expired", error.why)
+        except ChannelClosed as error:
+            # The reason alone: the peer's own error says who waited for what.
+            problem = ("closed", error.problem.partition(": ")[2] or error.problem)
+        except RLinfError as error:
+            problem = ("error", error)
+        except Exception as error:  # noqa: BLE001 - in a thread of its own, nobody else would tell the peer
+            _LOG.exception("a question of %s failed", label(self._peer))
+            problem = ("closed", f"its host failed: {error!r}")
+        with self._lock:
+            wanted = self._asked.pop(number) and not self._ended
+            if wanted and answer.undo is not None:
+                self._undo[number] = answer.undo
+        if answer.undo is not None and not wanted:
+            answer.undo()
+        self._send((number, problem, answer.value), answer.content)
+
+    def _send(self, header: object, blobs: Sequence[Blob] = ()) -> None:
+        """Sends an answer, but never makes another peer's thread wait for this peer to read."""
+        parts = pack_frame(header, blobs, self._sock)
+        # This peer's own thread may wait for it to read.
+        if threading.get_ident() == self._thread:
+            with self._sending:
+                self._finish(parts)
+        # Answers have numbers, so that one may be overtaken.
+        elif not self._sending.acquire(blocking=False):
+            threading.Thread(target=self._send_later, args=(parts,), name="rlinf-answer", daemon=True).start()
+        else:
+            rest = self._begin(parts)
+            if rest:
+                # The lock goes with the rest: unlike an RLock, another thread may release it.
+                threading.Thread(target=self._send_rest, args=(rest,), name="rlinf-answer", daemon=True).start()
+            else:
+                self._sending.release()
+
+    def _begin(self, parts: list[Buffer]) -> list[Buffer]:
+        """Sends as much as the peer has room for; returns the rest."""
+        for i, part in enumerate(parts):
+            try:
+                sent = begin_part(self._sock, part, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return parts[i:]
+            except OSError:
+                return []
+            if sent < len(part):
+                return [memoryview(part)[sent:], *parts[i + 1 :]]
+        return []
+
+    def _send_rest(self, parts: list[Buffer]) -> None:
+        try:
+            self._finish(parts)
+        finally:
+            self._sending.release()
+
+    def _send_later(self, parts: list[Buffer]) -> None:
+        with self._sending:
+            self._finish(parts)
+
+    def _finish(self, parts: list[Buffer]) -> None:
+        try:
+            for part in parts:
+                send_part(self._sock, part)
+        except OSError:
+            pass  # the peer is gone, which the thread of its connection is told, too

@@ -1,0 +1,300 @@
+"""`SocketTransport`: the transport of one process of a Ray cluster; serves its own queues and reaches those of others.
+
+process a                                 process b
+Channel, send ─► SocketTransport                                 one connection from a to b for all
+Connections ─────────► Server ─► Queues      puts, gets and questions of a's threads
+Server ◄────────────── Connections           (and one the other way, if b has any)
+ControlConnection ◄─► the driver's ControlConnections: its failures, its news
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from rlinf.core.errors import ChannelClosed, DeadlineExceeded, RLinfError
+from rlinf.scheduler.transport import _cuda
+from rlinf.scheduler.transport._process_groups import GroupCarrier
+from rlinf.scheduler.transport.channel_registry import ANSWERS_S, ChannelRegistry, Status, Traffic
+from rlinf.scheduler.transport.encoding import Blob, Blobs, snapshot
+from rlinf.scheduler.transport.queues import Get, Put, Queues
+from rlinf.scheduler.transport.routes import Routes
+from rlinf.scheduler.transport.sockets.connections import Connections
+from rlinf.scheduler.transport.sockets.control import ControlConnection, ControlConnections, Directory
+from rlinf.scheduler.transport.sockets.locations import Location, RunInfo
+from rlinf.scheduler.transport.sockets.server import Answer, Server
+from rlinf.scheduler.transport.transport import DRIVER, OPEN_TRANSPORTS, Transport, label
+from rlinf.scheduler.transport.waits import ThreadMonitor, Wait
+from rlinf.scheduler.transport.work import SENT, Done, Operation
+from rlinf.scheduler.workers.device_lock import Claim, Locks
+from rlinf.scheduler.workers.group_registry import GroupRegistry
+
+NEWS_S = 10.0
+"""How long the driver may take to find out what became of a process that is gone."""
+
+
+class SocketTransport(Transport):
+    """A `Transport` over sockets, and the lock service.
+
+    Args:
+        run_info: what the processes of the run share.
+        me: this process's address.
+        place: where this process is to be reached; a TCP port of 0 takes a free one.
+    """
+
+    def __init__(self, run_info: RunInfo, me: str, place: Location) -> None:
+        self.run = run_info.run
+        self.asks_driver = me != DRIVER
+        self._me = me
+        self._who = label(me)
+        self._pid = os.getpid()
+        self._known: set[str] = set()
+        """The channels whose status this process has asked for."""
+        self._lost: dict[tuple[str, str], str] = {}
+        """Why a channel has nothing at a host any more."""
+        self.queues = Queues(lambda: ThreadMonitor(run_info.timeout_s))
+        self.connections = Connections(run_info, me, place.node)
+        self.connections.fate = self._fate
+        # Its own connections: to it, a process that was started again is the same as before, which must not mislead puts.
+        self.carrier = GroupCarrier(Connections(run_info, me, place.node), me, place, run_info.timeout_s)
+        self.routes = Routes(run_info.route, self.connections.reach, devices=self._devices, carrier=self.carrier)
+        if not place.path.startswith("\0"):
+            Path(place.path).unlink(missing_ok=True)  # of a killed process that had this address
+        self.server = Server(place, run_info.authkey, self.queues)
+        self.server.serve("devices", lambda _, __, ___: Answer(tuple(_cuda.devices())))
+        self.carrier.serve(self.server)
+        OPEN_TRANSPORTS[run_info.run] = self
+
+    def who(self) -> str:
+        return self._who
+
+    def in_worker(self) -> bool:
+        return self.asks_driver
+
+    def ask(self, kind: str, *question: Any, wait: Wait, content: Sequence[Blob] = ()) -> tuple[Any, list[Blob]]:
+        return self.connections.ask(DRIVER, kind, *question, wait=wait, content=content)
+
+    def start_put(
+        self, host: str, queue: Any, weight: int, blobs: Blobs, maxsize: int, wait: Wait, *, now: bool = False
+    ) -> Operation:
+        self._check(host, queue, wait)
+        blobs, _ = self.routes.staged(host, blobs, wait)
+        if host == self._me:
+            return self.queues.start(Put(queue, self._me, (weight, snapshot(blobs)), maxsize, now=now))
+        if maxsize:
+            return self.connections.to(host, wait).start("put", queue, (weight, maxsize, now), blobs, wait)
+        while True:
+            try:
+                self.connections.to(host, wait).post(queue, weight, blobs, wait)
+            except (ChannelClosed, DeadlineExceeded) as error:
+                # Queues of channels have names of two parts, those of messages of four.
+                if len(queue) == 2 or isinstance(error, DeadlineExceeded):
+                    # Raised where the result is asked for, as with a put that is under way.
+                    return Done(error)
+                # A message to a process that is being started again waits for it; a channel that it had is lost.
+                self.routes.forget(host)
+                self.connections.await_return(host, wait)
+            else:
+                return SENT
+
+    def start_get(self, host: str, queue: Any, target: int | None, wait: Wait, *, now: bool = False) -> Operation:
+        self._check(host, queue, wait)
+        if host == self._me:
+            return self.queues.start(Get(queue, self._me, target, now=now, holds=True))
+        return self.connections.to(host, wait).start("get", queue, (target, now), (), wait)
+
+    def size(self, host: str, queue: Any, wait: Wait) -> int:
+        self._check(host, queue, wait)
+        return self.queues.size(queue) if host == self._me else self.connections.ask(host, "size", queue, wait=wait)[0]
+
+    def acquire(self, claim: Claim, wait: Wait) -> None:
+        """See `LockService`. A claim whose answer does not arrive is released."""
+        self.connections.ask(DRIVER, "lock", claim, wait.timeout, wait=wait, receipt=True)
+
+    def release(self, claim: Claim) -> None:
+        self.connections.ask(DRIVER, "unlock", claim, wait=Wait(claim.owner, "device lock", "its release"))
+
+    def groups(self) -> dict[str, int]:
+        """The groups that were launched so far, and their world sizes."""
+        return self.ask("groups", wait=Wait(self._who, "groups", "the driver's answer"))[0]
+
+    def log(self, level: int, message: str) -> None:
+        """Tells the driver what this process logs; a driver that is gone misses nothing."""
+        if os.getpid() != self._pid:  # a forked child has no connection of its own
+            return
+        with suppress(ChannelClosed, DeadlineExceeded):
+            self.connections.tell(DRIVER, "log", level, message, wait=Wait(self._who, "log", "the driver"))
+
+    def connect_control(self, on_end: Callable[[], None]) -> ControlConnection:
+        """Ties this process to the driver, which knows from then on where it is. Start it when its answers are set.
+
+        Args:
+            on_end: called when the driver is gone.
+        """
+        wait = Wait(self._who, "control connection", "the driver")
+        control = ControlConnection(self.connections.connect(DRIVER, "control", wait, self.server.place), self.close, on_end)
+        control.answer("stop puts", lambda news: self.stop_puts(*news), waits=True)
+        control.answer("channel lost", lambda news: self.lose(*news))
+        control.answer("channel traffic", lambda which: self.connections.traffic(*which))
+        return control
+
+    def close(self, reason: str) -> None:
+        """Ends every wait on this process's queues."""
+        self.queues.close(reason)
+
+    def stop(self) -> None:
+        """Accepts no connection any more."""
+        OPEN_TRANSPORTS.pop(self.run, None)
+        self.server.stop()
+        self.carrier.close()
+
+    def _check(self, host: str, queue: Any, wait: Wait) -> None:
+        """Refuses a channel that is known to be lost, so that a process that took its host's place is not mistaken for it."""
+        if len(queue) != 2:
+            return
+        name: str = queue[0]
+        if name not in self._known:
+            place = f"channel '{name}'"
+            # Asked once: later news come over the control connection.
+            status: Status = self.ask("channel", "status", name, wait=Wait(self._who, place, "its status"))[0]
+            if status.ended:
+                self.connections.ended[name] = status.ended
+            for gone, reason in (status.lost or {}).items():
+                self._lost[name, gone] = reason
+            self._known.add(name)
+        if self._lost and (name, host) in self._lost:
+            raise wait.closed(self._lost[name, host])
+
+    def stop_puts(self, channel: str, reason: str, hosts: Sequence[str]) -> None:
+        """Puts nothing more into a channel; returns when its hosts have read what was put before."""
+        self.connections.ended[channel] = reason
+        self.connections.await_arrival(hosts, Wait(self._who, f"channel '{channel}'", "its end"), ANSWERS_S)
+
+    def lose(self, host: str, reasons: Mapping[str, str]) -> None:
+        """A process that hosted channels is gone, and why they have nothing there any more."""
+        for name, reason in reasons.items():
+            self._lost[name, host] = reason
+
+    def _fate(self, name: str, host: str) -> str:
+        wait = Wait(self._who, f"channel '{name}'", f"news of {label(host)}", NEWS_S)
+        return self.ask("channel", "fate", name, host, NEWS_S, wait=wait)[0]
+
+    def _devices(self, host: str, wait: Wait) -> tuple[str, ...]:
+        return self.connections.ask(host, "devices", wait=wait)[0]
+
+
+class DriverTransport(SocketTransport):
+    """The driver's: it knows where everybody is, holds all device locks, and shows what the others log.
+
+    Satisfies `Processes`, all processes of the run, for the channel registry.
+
+    Args:
+        run_info: what the processes of the run share; its driver's TCP port may be 0.
+        on_lost: called with the address and the id of a process that is gone; true if it may come back, which
+            `directory.settle` ends.
+        on_log: called with the address of a process, and the level and text of what it logged.
+    """
+
+    def __init__(self, run_info: RunInfo, on_lost: Callable[[str, int], object], on_log: Callable[[str, int, str], None]) -> None:
+        super().__init__(run_info, DRIVER, run_info.driver)
+        self._on_lost = on_lost
+        self._on_log = on_log
+        self._stopped = False
+        self.locks = Locks(lambda: ThreadMonitor(run_info.timeout_s))
+        self.directory = Directory(run_info.timeout_s)
+        self.controls = ControlConnections(self._process_lost)
+        self.channels = ChannelRegistry(ThreadMonitor(run_info.timeout_s), self)
+        self.sizes: dict[str, int] = {}
+        """The groups that were launched so far, and their world sizes."""
+        self.group_registry = GroupRegistry(run_info.timeout_s)
+        serve = self.server.serve
+        serve("channel", lambda peer, question, _: Answer(self.channels.answer(peer, question)), waits=True)
+        serve("where", self._where, waits=True)
+        serve("again", self._again, waits=True)
+        serve("group", self.group_registry.answer, waits=True)
+        serve("groups", lambda _, __, ___: Answer(dict(self.sizes)))
+        serve("lock", self._lock, waits=True)
+        serve("unlock", self._unlock)
+        serve("log", self._log)
+        self.server.attend_control = self._attend
+        self.directory.register(DRIVER, self.server.place)
+        # Last: whoever connects finds all services.
+        self.server.start()
+
+    def ask(self, kind: str, *question: Any, wait: Wait, content: Sequence[Blob] = ()) -> tuple[Any, list[Blob]]:
+        """See `Transport`; nothing is sent."""
+        del wait
+        answer = self.server.services[kind].handler(DRIVER, question, list(content))
+        return answer.value, list(answer.content)
+
+    def close(self, reason: str) -> None:
+        """Ends every wait of the run but those for device locks: a process that is gone holds none, others give them back."""
+        super().close(reason)
+        self.directory.close(reason)
+        self.channels.close(reason)
+        self.controls.tell(reason)
+
+    def stop(self) -> None:
+        """See `SocketTransport`; nobody is lost any more."""
+        self._stopped = True
+        super().stop()
+
+    def stop_puts(self, channel: str, reason: str, hosts: Sequence[str]) -> None:
+        """See `Processes`; the driver's own come first, while the others answer all at once."""
+        super().stop_puts(channel, reason, hosts)
+        self.controls.ask("stop puts", (channel, reason, hosts), timeout=ANSWERS_S)
+
+    def end_queues(self, channel: str, reason: str, hosts: Sequence[str]) -> None:
+        for host in hosts:
+            if host == DRIVER:
+                self.queues.end(channel, reason)
+                continue
+            with suppress(RLinfError):  # a host that is gone has nothing to end
+                self.connections.ask(host, "end", channel, reason, wait=Wait(DRIVER, f"channel '{channel}'", "its end"))
+
+    def traffic(self, channels: Sequence[str], host: str) -> list[Traffic]:
+        answers = self.controls.ask("channel traffic", (channels, host), timeout=ANSWERS_S)
+        return [self.connections.traffic(channels, host), *answers.values()]
+
+    def lose(self, host: str, reasons: Mapping[str, str]) -> None:
+        super().lose(host, reasons)
+        self.controls.ask("channel lost", (host, reasons), timeout=ANSWERS_S)
+
+    def _attend(self, *connection: Any) -> None:
+        *_, peer, _, place = connection
+        self.directory.register(peer, place)
+        self.controls.attend(*connection)
+
+    def _process_lost(self, peer: str, pid: int, place: Location) -> None:
+        # Expected before it is forgotten: else `Directory.again` could take it for gone for good in between.
+        self.directory.expect(peer)
+        self.directory.forget(peer, place)
+        self.locks.forget(label(peer), pid)
+        if self._stopped or not self._on_lost(peer, pid):
+            self.directory.settle(peer)
+        if not self._stopped:
+            self.channels.lose(peer)
+
+    def _where(self, peer: str, question: tuple[Any, ...], _: list[Blob]) -> Answer:
+        host, timeout = question
+        return Answer(self.directory.where(host, Wait(peer, f"the way to {label(host)}", "its start", timeout)))
+
+    def _again(self, peer: str, question: tuple[Any, ...], _: list[Blob]) -> Answer:
+        host, old, timeout = question
+        return Answer(self.directory.again(host, old, Wait(peer, f"the way to {label(host)}", "its return", timeout)))
+
+    def _lock(self, _: str, question: tuple[Any, ...], __: list[Blob]) -> Answer:
+        claim, timeout = question
+        self.locks.acquire(claim, Wait(claim.owner, "", "", timeout))
+        return Answer(undo=lambda: self.locks.release(claim))
+
+    def _unlock(self, _: str, question: tuple[Any, ...], __: list[Blob]) -> Answer:
+        self.locks.release(question[0])
+        return Answer()
+
+    def _log(self, peer: str, question: tuple[Any, ...], _: list[Blob]) -> Answer:
+        self._on_log(peer, *question)
+        return Answer()

@@ -25,8 +25,8 @@ import numpy as np
 
 from rlinf.core.agents import Episode, Tool, ToolBox
 from rlinf.core.data import Completion
-from rlinf.core.generation import SamplingConfig
-from rlinf.core.problems import Problem
+from rlinf.core.language.generation import SamplingConfig
+from rlinf.core.language.problems import Problem
 from rlinf.core.random import keyed_generator
 from rlinf.models.language import CausalLMConfig, TokensConfig
 from rlinf.models.language.tool_calls import TagFormat

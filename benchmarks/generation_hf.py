@@ -24,7 +24,7 @@ import numpy as np
 import torch
 import transformers
 
-from rlinf.core.generation import SamplingConfig
+from rlinf.core.language.generation import SamplingConfig
 from rlinf.engines.generation import HFGeneratorConfig
 from rlinf.models.language import CausalLMConfig, LanguageModel
 

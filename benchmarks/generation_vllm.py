@@ -20,7 +20,7 @@ import psutil
 import torch
 
 from generation_hf import Work, build, work_of
-from rlinf.core.generation import Generator, SamplingConfig
+from rlinf.core.language.generation import Generator, SamplingConfig
 from rlinf.engines.generation import HFGeneratorConfig, VLLMGeneratorConfig
 
 

@@ -17,7 +17,7 @@ import statistics
 import sys
 from pathlib import Path
 
-from training_pipeline import Case, iterations_of
+from training_pipeline import Case, lines_of
 
 UNTIMED = 2
 """Iterations at the start that do not count: the first has nothing to overlap with."""
@@ -26,7 +26,7 @@ UNTIMED = 2
 def rows(case: Case, iterations: int, max_lag: int) -> list[dict[str, float]]:
     """The metrics of the iterations that count."""
     # The last iterations have nobody who plays ahead of them.
-    lines = iterations_of(case, iterations + UNTIMED + max_lag, [*case.overrides(piped=False), f"rollout.max_lag={max_lag}"])
+    lines = lines_of(case, iterations + UNTIMED + max_lag, [*case.overrides(piped=False), f"rollout.max_lag={max_lag}"])
     return lines[UNTIMED : UNTIMED + iterations]
 
 

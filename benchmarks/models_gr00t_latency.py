@@ -8,10 +8,7 @@ bf16` measures the published sizes, with random weights; nothing is downloaded b
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
-import time
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -22,6 +19,7 @@ from torch import Tensor
 from rlinf.core import ArraySpec, EnvSpec
 from rlinf.models.flow import FlowSampling, sample_chain
 from rlinf.models.gr00t import GR00TPolicyConfig
+from turns import expect_same, medians
 
 
 def main() -> None:
@@ -41,7 +39,9 @@ def main() -> None:
         policy = build(given, steps)
         for rows in given.rows:
             obs = observation(rows)
-            once, naive = together(partial(decide, policy, obs), partial(decide_naively, policy, obs), given.repeats)
+            ways = {"once": partial(decide, policy, obs), "naive": partial(decide_naively, policy, obs)}
+            expect_same(ways, 1e-2)
+            once, naive = medians(ways, given.repeats).values()
             sys.stdout.write(f"{rows:5d} {steps:6d} {1e3 * once:9.1f} {1e3 * naive:10.1f} {naive / once:7.2f}\n")
             sys.stdout.flush()
 
@@ -76,7 +76,7 @@ def observation(rows: int) -> dict[str, Any]:
 
 def decide(policy: Any, obs: dict[str, Any]) -> Tensor:
     """A chunk, as the policy makes it."""
-    return policy.predict_action_batch(obs, "eval").action
+    return policy.predict_action_batch(obs, "eval").action.cpu()
 
 
 @torch.no_grad()
@@ -90,24 +90,7 @@ def decide_naively(policy: Any, obs: dict[str, Any]) -> Tensor:
 
     noise = torch.zeros(rows, *policy.noise_shape, device=context["states"].device)
     chain = sample_chain(field, noise, policy.config.sampling, noise_level=0.5, train=False)
-    return policy._to_env(chain.action)
-
-
-def together(one: Callable[[], Tensor], other: Callable[[], Tensor], repeats: int) -> tuple[float, float]:
-    """Median seconds of each, in turns.
-
-    Raises:
-        RuntimeError: they disagree.
-    """
-    if (one() - other()).abs().max() > 1e-2:
-        raise RuntimeError("the two ways of computing a chunk disagree")
-    taken: tuple[list[float], list[float]] = ([], [])
-    for _ in range(repeats):
-        for call, seconds in zip((one, other), taken, strict=True):
-            start = time.perf_counter()
-            call().cpu()
-            seconds.append(time.perf_counter() - start)
-    return statistics.median(taken[0]), statistics.median(taken[1])
+    return policy._to_env(chain.action).cpu()
 
 
 if __name__ == "__main__":

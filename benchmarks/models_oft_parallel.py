@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 import time
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ import torch
 from rlinf.core.data import ArraySpec, EnvSpec
 from rlinf.models.openvla import OpenVLAPolicyConfig
 from rlinf.models.openvla_oft import OpenVLAOFTPolicyConfig
+from turns import medians
 
 ACTIONS, ROUNDS = 7, 7
 SPEC = EnvSpec(
@@ -41,7 +43,9 @@ def main() -> None:
         parallel: Any = OpenVLAOFTPolicyConfig(preset="tiny", num_action_chunks=chunk).build(SPEC, seed=0)
         for rows in (1, 32):
             observation = _observation(rows)
-            slow, fast = (rows * chunk / _seconds(policy, observation) for policy in (serial, parallel))
+            ways = {name: partial(of.predict_action_batch, observation) for name, of in (("one", serial), ("all", parallel))}
+            medians(ways, 1)
+            slow, fast = (rows * chunk / taken for taken in medians(ways, ROUNDS, clock=time.process_time).values())
             sys.stdout.write(f"{chunk:5d} {rows:5d} {slow:12.0f} {fast:12.0f} {fast / slow:6.1f}\n")
             sys.stdout.flush()
 
@@ -49,17 +53,6 @@ def main() -> None:
 def _observation(rows: int) -> dict[str, Any]:
     pictures = np.random.default_rng(0).integers(0, 256, (rows, 32, 32, 3), dtype=np.uint8)
     return {"main_images": pictures, "task_descriptions": np.array(["move to the block that is red"] * rows)}
-
-
-def _seconds(policy: Any, observation: dict[str, Any]) -> float:
-    """The median processor time of a decision."""
-    policy.predict_action_batch(observation)
-    took: list[float] = []
-    for _ in range(ROUNDS):
-        before = time.process_time()
-        policy.predict_action_batch(observation)
-        took.append(time.process_time() - before)
-    return float(np.median(took))
 
 
 if __name__ == "__main__":

@@ -7,10 +7,7 @@ token; pictures are embedded once in both. The two take turns, so that a busy ma
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
-import time
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -20,6 +17,7 @@ from torch import Tensor
 
 from rlinf.core import ArraySpec, EnvSpec
 from rlinf.models.openvla import OpenVLAPolicyConfig
+from turns import expect_same, medians
 
 ACTIONS, TASK = 7, "put the bowl in the drawer and close it"
 
@@ -37,7 +35,9 @@ def main() -> None:
         policy = build(chunks)
         for rows in given.rows:
             obs, count = observation(rows), chunks * ACTIONS * rows
-            cached, naive = together(partial(decide, policy, obs), partial(decide_naively, policy, obs), given.repeats)
+            ways = {"cached": partial(decide, policy, obs), "naive": partial(decide_naively, policy, obs)}
+            expect_same(ways, 0.0)
+            cached, naive = medians(ways, given.repeats).values()
             line = f"{chunks * ACTIONS:6d} {rows:5d} {count / cached:17.0f} {count / naive:16.0f} {naive / cached:7.1f}\n"
             sys.stdout.write(line)
             sys.stdout.flush()
@@ -78,19 +78,6 @@ def decide_naively(policy: Any, obs: dict[str, Any]) -> Tensor:
         embedded = torch.cat([embedded, policy.vlm.embed_tokens(tokens[-1][:, None])], dim=1)
         mask = torch.nn.functional.pad(mask, (0, 1), value=True)
     return torch.stack(tokens, dim=1)
-
-
-def together(cached: Callable[[], Tensor], naive: Callable[[], Tensor], repeats: int) -> tuple[float, float]:
-    """Median seconds of both, taken in turns; they must agree."""
-    if not torch.equal(cached(), naive()):
-        raise RuntimeError("the two loops write different tokens")
-    seconds: tuple[list[float], list[float]] = ([], [])
-    for _ in range(repeats):
-        for into, work in zip(seconds, (cached, naive), strict=True):
-            started = time.perf_counter()
-            work()
-            into.append(time.perf_counter() - started)
-    return statistics.median(seconds[0]), statistics.median(seconds[1])
 
 
 if __name__ == "__main__":

@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import argparse
 import copy
-import statistics
 import sys
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -25,6 +23,7 @@ from torch import Tensor
 from rlinf.core import ArraySpec, EnvSpec
 from rlinf.models.flow import FlowSampling, sample_chain
 from rlinf.models.pi0 import PI0PolicyConfig
+from turns import expect_same, medians
 
 STATES, ACTIONS, STEPS = 8, 7, 10
 Work = Callable[[], Tensor]
@@ -42,7 +41,8 @@ def main() -> None:
     for rows in given.rows:
         obs = observation(rows, 32 if given.device == "cpu" else 224)
         works = on_cpu(obs, compiled=given.compile) if given.device == "cpu" else on_gpu(obs)
-        report(rows, medians(works, given.repeats, given.device))
+        expect_same(works, 1e-4 if given.device == "cpu" else 0.1)
+        report(rows, medians(works, given.repeats))
 
 
 def on_cpu(obs: dict[str, Any], *, compiled: bool) -> dict[str, Work]:
@@ -90,7 +90,7 @@ def observation(rows: int, size: int) -> dict[str, Any]:
 
 def decide(policy: Any, obs: dict[str, Any]) -> Tensor:
     """A chunk, as the policy decides it."""
-    return policy.predict_action_batch(obs, "eval").action
+    return policy.predict_action_batch(obs, "eval").action.cpu()
 
 
 @torch.no_grad()
@@ -105,24 +105,6 @@ def decide_naively(policy: Any, obs: dict[str, Any]) -> Tensor:
     noise = torch.zeros(len(context["states"]), *policy.noise_shape)
     chain = sample_chain(field, noise, policy.config.sampling, noise_level=0.0, train=False)
     return policy.actions.unnormalize(chain.action[..., :ACTIONS])
-
-
-def medians(works: Mapping[str, Work], repeats: int, device: str) -> dict[str, float]:
-    """Median seconds of each, taken in turns; they must agree."""
-    found = {label: work() for label, work in works.items()}
-    first = next(iter(found.values()))
-    for label, action in found.items():
-        if (action - first).abs().max() > (1e-4 if device == "cpu" else 0.1):
-            raise RuntimeError(f"'{label}' decides something else")
-    seconds: dict[str, list[float]] = {label: [] for label in works}
-    for _ in range(repeats):
-        for label, work in works.items():
-            started = time.perf_counter()
-            work()
-            if device == "cuda":
-                torch.cuda.synchronize()
-            seconds[label].append(time.perf_counter() - started)
-    return {label: statistics.median(values) for label, values in seconds.items()}
 
 
 def report(rows: int, seconds: Mapping[str, float]) -> None:

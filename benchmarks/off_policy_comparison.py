@@ -1,12 +1,14 @@
-"""SAC, TD3 and DQN beside Stable-Baselines3's, on one task with the same settings in one run: what they reach, and how fast.
+"""SAC, TD3, DQN and CrossQ beside those of Stable-Baselines3, with the same settings in one run: what they reach, and how fast.
 
-    uv pip install --target /tmp/others --no-deps stable-baselines3 cloudpickle
+    uv pip install --target /tmp/others --no-deps stable-baselines3 sb3-contrib cloudpickle
     PYTHONPATH=/tmp/others uv run benchmarks/off_policy_comparison.py
     PYTHONPATH=/tmp/others uv run benchmarks/off_policy_comparison.py --recipes pendulum_sac --seeds 1 --max-steps 3200   # a trial
+    … off_policy_comparison.py --recipes pendulum_sac --max-steps 12800 --override env.train.init_params.env_id=Reacher-v5
 
 A recipe (`apps/embodied/config`) gives the task, the number of environments, the steps between updates and their number, batch,
 networks, learning rate, discount, target and noise; `comparison/off_policy.py` says which setting of the library is which. What the
-library lacks is left out of both: the double Q-learning of DQN, learning rates that fall. Each run is a process of its own with one
+library lacks is left out of both: the double Q-learning of DQN, normalised critics of SAC and TD3, learning rates that fall. Its
+CrossQ, of sb3-contrib, normalises actors, too. Each run is a process of its own with one
 thread for torch, and the systems take turns, seed by seed. A run is evaluated at its end by the protocol of the recipe, by its mean
 action; the clock (`seconds`) stands still meanwhile and begins with the first step. A run that is in `--folder` already is not
 repeated.
@@ -46,6 +48,7 @@ def main() -> None:
     parser.add_argument("--systems", default="rlinf,sb3", help="with commas")
     parser.add_argument("--seeds", default="1,2,3", help="with commas")
     parser.add_argument("--max-steps", type=int, help="environment steps of each run (default: the recipe's)")
+    parser.add_argument("--override", action="append", default=[], help="a key=value of all recipes; give it a --folder")
     parser.add_argument("--episodes", type=int, default=64, help="of the evaluation")
     parser.add_argument("--folder", type=Path, default=Path("logs/off_policy_comparison"), help="where runs leave their numbers")
     parser.add_argument("--out", type=Path, help=f"where all numbers are written, such as {RESULTS}")
@@ -82,6 +85,7 @@ def sizes_of(recipe: str, max_steps: int | None, episodes: int) -> Sizes:
 def run_one(given: argparse.Namespace, recipe: str, system: str, seed: int) -> None:
     """One run in a process of its own."""
     options = [f"--recipes={recipe}", f"--seeds={seed}", f"--episodes={given.episodes}", f"--folder={given.folder}"]
+    options += [f"--override={each}" for each in given.override]
     if given.max_steps is not None:
         options.append(f"--max-steps={given.max_steps}")
     subprocess.run([sys.executable, __file__, f"--one={system}", f"--began={time.time()}", *options], check=True)
@@ -91,7 +95,7 @@ def one(given: argparse.Namespace, recipe: str, seed: int) -> None:
     """This process is a run: leaves its numbers."""
     sizes = sizes_of(recipe, given.max_steps, given.episodes)
     loss = read_off_policy(compose_recipe(APP / "config", recipe, []).data).algorithm.loss_type
-    further = (*SAME[loss], CONSTANT)
+    further = (*SAME[loss], CONSTANT, *given.override)
     cfg: OffPolicyConfig = config(sizes, seed, further)
     if given.one == "sb3":
         measured = sb3(cfg, sizes, given.began)
@@ -102,6 +106,7 @@ def one(given: argparse.Namespace, recipe: str, seed: int) -> None:
         "system": given.one,
         "seed": seed,
         "sizes": asdict(sizes),
+        "overrides": given.override,
         "return": measured.evaluations[-1][2],
         "seconds": round(measured.seconds, 2),
         "start_s": round(measured.start_s, 1),

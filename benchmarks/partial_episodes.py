@@ -18,16 +18,13 @@ import asyncio
 import json
 import os
 import statistics
-import subprocess
 import sys
-import tempfile
 from collections import Counter
-from pathlib import Path
 
 from rlinf.core.agents import AgentTask, Episode, Generate, ToolCall
 from rlinf.core.random import keyed_generator
+from timed_runs import iterations_of
 
-TRAIN = Path(__file__).parents[1] / "apps/agent/train.py"
 ASKED = Counter[int]()
 """How often the tool was asked, by problem."""
 
@@ -53,27 +50,13 @@ async def ask_once(task: AgentTask, generate: Generate) -> Episode:
     return Episode(branches=(chat.closed(),), finish="stop", answer=last.text)
 
 
-def iterations_of(given: argparse.Namespace, *overrides: str) -> list[dict[str, float]]:
-    """The metrics of each iteration of a run."""
-    path = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+def counted(given: argparse.Namespace, *overrides: str) -> list[dict[str, float]]:
+    """The metrics of the iterations of a run that count."""
+    sizes = [f"runner.max_steps={given.iterations + 1}", f"data.rollout_batch_size={given.groups}", "data.val_problems=1"]
+    sizes += ["data.final_problems=1", "sft=null", f"actor.global_batch_size={8 * given.groups}", "cluster.backend=local"]
+    agent = ["agent.workflow_type=partial_episodes:ask_once", "agent.tools=[{type: 'partial_episodes:lookup'}]"]
     waits = {"MEDIAN_S": str(given.median_s), "SIGMA": str(given.sigma), "WAIT_SEED": str(given.seed)}
-    with tempfile.TemporaryDirectory() as logs:
-        run = [f"runner.max_steps={given.iterations + 1}", "runner.val_check_interval=0", f"runner.logger.log_path={logs}"]
-        sizes = [f"data.rollout_batch_size={given.groups}", "data.val_problems=1", "data.final_problems=1", "sft=null"]
-        agent = ["agent.workflow_type=partial_episodes:ask_once", "agent.tools=[{type: 'partial_episodes:lookup'}]"]
-        batch = [f"actor.global_batch_size={8 * given.groups}", "cluster.backend=local", "runner.experiment_name=timed"]
-        done = subprocess.run(
-            [sys.executable, str(TRAIN), *run, *sizes, *agent, *batch, *overrides],
-            cwd=logs,
-            env={**os.environ, **waits, "PYTHONPATH": os.pathsep.join(path)},
-            capture_output=True,
-            text=True,
-            timeout=3600,
-            check=False,
-        )
-        if done.returncode:
-            raise SystemExit(done.stderr)
-        lines = map(json.loads, (Path(logs) / "timed/metrics.jsonl").read_text().splitlines())
+    lines = iterations_of("agent", *sizes, *agent, *overrides, variables=waits, timeout_s=3600)
     return [line for line in lines if "train/loss" in line][1:]
 
 
@@ -92,7 +75,7 @@ def main() -> None:
     sys.stdout.write("the slowest are   median s   mean s   tokens in vain   oldest token\n")
     means: dict[str, float] = {}
     for name, overrides in cases.items():
-        rows = iterations_of(given, *overrides)
+        rows = counted(given, *overrides)
         took = [row["time/step"] for row in rows]
         means[name] = statistics.fmean(took)
         vain = sum(row["rollout/discarded_tokens"] for row in rows)

@@ -28,8 +28,8 @@ mpl.use("Agg")
 from matplotlib import pyplot
 
 from rlinf.core.random import keyed_generator
-from rlinf.scheduler.planner import Channel, Component, LinearCost, Machine, Options, Simulation, Slot, Workload, search, simulate
-from rlinf.scheduler.planner.device_timelines import lengths
+from rlinf.scheduler.planner import Channel, Component, LinearCost, Machine, Options, Simulation, Slot, Workload, simulate
+from rlinf.scheduler.planner.simulation.device_timelines import lengths
 
 BANDWIDTH, PEAK = 3.35e12, 989e12
 WEIGHTS, CACHE = 8e9, 131_072
@@ -189,11 +189,6 @@ def main() -> None:
         rows.append(row(devices, each, cut, sigma, modes, slow=slow, splits=3 if large else 4))
         RESULTS.write_text(json.dumps({"steps": STEPS, "rows": rows}, indent=1) + "\n", encoding="utf-8")
     draw(rows)
-    for space in (workload(1024, 8, CUT, 0.0, places=0, whole=False), workload(1024, 8, CUT, 1.0), workload(1024, EACH, CUT, 1.0)):
-        began = time.process_time()
-        plan = search(space, Machine(devices=1024, per_node=8))
-        took = time.process_time() - began
-        print(f"search of 1,024 devices: {took:.2f} s of CPU, {plan.simulated} simulated, gap {plan.gap:.1%}")
 
 
 if __name__ == "__main__":

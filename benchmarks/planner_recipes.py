@@ -25,6 +25,7 @@ from pathlib import Path
 from statistics import geometric_mean, median, quantiles
 from typing import Any
 
+from rlinf.core.process import own_cores
 from rlinf.scheduler.planner import Machine, Options, simulate
 from rlinf.scheduler.planner.fitting import fitted, observe
 
@@ -124,7 +125,7 @@ def measure(recipe: str, folder: Path, rounds: int) -> list[dict[str, Any]]:
     for at, devices in enumerate(placements):
         layout = observed[0][at].layout
         step_s = median(medians[at])
-        predicted = simulate(workload, Machine(devices=2, virtual=True), layout, Options()).step_s
+        predicted = simulate(workload, Machine(devices=2, virtual=True, cores=own_cores()), layout, Options()).step_s
         name = ", ".join(f"{component} {where}" for component, where in zip(components, devices, strict=True))
         low, _, high = quantiles(every[at], n=4)
         row = {"recipe": recipe, "placement": name, "fitted": at < FITTED, "measured_s": step_s, "predicted_s": predicted}
@@ -144,6 +145,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     # Told apart by the measurement: the middle halves of their steps do not overlap.
     apart = [(a, b) for a, b in pairs if a["quartiles_s"][1] < b["quartiles_s"][0] or b["quartiles_s"][1] < a["quartiles_s"][0]]
     alike = [(a, b) for a, b in pairs if a["processes"] == b["processes"]]
+    other = [pair for pair in pairs if pair not in alike]
     differ = [pair for pair in apart if pair not in alike]
     chosen = {
         recipe: min(each, key=lambda row: row["predicted_s"])["measured_s"] / min(row["measured_s"] for row in each)
@@ -154,6 +156,8 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "median_error": median(errors),
         "pairs": len(pairs),
         "pairs_right": _right(pairs),
+        "pairs_of_other_work": len(other),
+        "pairs_of_other_work_right": _right(other),
         "pairs_apart": len(apart),
         "pairs_apart_right": _right(apart),
         "pairs_apart_of_other_work": len(differ),

@@ -1,13 +1,13 @@
-"""How much of the simulator's speed a whole PPO iteration keeps, in one run: `uv run benchmarks/ppo_throughput.py`.
+"""How much of the simulator's speed a whole PPO iteration keeps: `uv run benchmarks/ppo_throughput.py`.
 
-Measures, one after the other, and the bare simulator twice, so that a busy machine disturbs all alike:
+Measures in turns, so that a machine whose speed drifts disturbs all alike, and gives the ratio of each round:
 
 - end to end: `apps/embodied/train.py`, iterations as a whole (weights, rollout, advantages, training, resets; no evaluation);
 - the bare simulator: as many processes as env workers, each stepping its share of environments through `gymnasium.make(task).step`,
   as fast as it can. It replays what the trained policy does, because a step in contact costs more than one in the air;
 - the same through `rlinf.envs`.
 
-Prints env-steps per second of each, and the ratio of the first to the second.
+Prints env-steps per second of each, medians over the rounds, and the ratio of the first to the second.
 """
 
 from __future__ import annotations
@@ -45,23 +45,36 @@ def main() -> None:
     """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config-name", default="maniskill_ppo_mlp")
-    parser.add_argument("--iterations", type=int, default=30)
-    parser.add_argument("--seconds", type=float, default=15.0, help="of each measurement of a simulator")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--iterations", type=int, default=20, help="of each round")
+    parser.add_argument("--seconds", type=float, default=6.0, help="of each measurement of a simulator")
     parser.add_argument("--processes", type=int, default=2, help="env workers of the recipe")
     given = parser.parse_args()
+    found = [one_round(given) for _ in range(given.rounds)]
+    bare, ours, whole = (statistics.median(each[name] for each in found) for name in ("bare", "ours", "whole"))
+    print(f"bare simulator   {bare:7.0f} env-steps/s   ({given.processes} processes)")
+    print(f"rlinf.envs       {ours:7.0f} env-steps/s")
+    print(
+        f"end to end       {whole:7.0f} env-steps/s   ({given.rounds} times {given.iterations} iterations of {given.config_name})"
+    )
+    ratios = sorted(each["whole"] / each["bare"] for each in found)
+    print(
+        f"end to end / bare simulator   {statistics.median(ratios):.2f}   (rounds: {', '.join(f'{each:.2f}' for each in ratios)})"
+    )
+    for name in (name for name in found[0] if name.startswith("time/") and not name.endswith("per_s")):
+        print(f"  {name:34} {statistics.median(each[name] for each in found) * 1e3:7.1f} ms")
+
+
+def one_round(given: argparse.Namespace) -> dict[str, float]:
+    """Env-steps per second of the whole, of the bare simulator (mean of before and after ours) and of ours, and median seconds."""
     with tempfile.TemporaryDirectory() as folder:
         rows = end_to_end(given.config_name, given.iterations, Path(folder))
         play = played(Path(folder) / EXPERIMENT, given.processes)
     bare, ours, again = (together(given.processes, step, play, given.seconds) for step in (step_bare, step_ours, step_bare))
     steps = rows[-1]["env/steps"] - rows[WARM_UP - 1]["env/steps"]
     whole = steps / sum(row["time/step"] for row in rows[WARM_UP:])
-    print(f"bare simulator   {(bare + again) / 2:7.0f} env-steps/s   ({bare:.0f} and {again:.0f}; {given.processes} processes)")
-    print(f"rlinf.envs       {ours:7.0f} env-steps/s")
-    print(f"end to end       {whole:7.0f} env-steps/s   ({len(rows) - WARM_UP} iterations of {given.config_name})")
-    print(f"end to end / bare simulator   {2 * whole / (bare + again):.2f}")
-    for name in (name for name in rows[-1] if name.startswith("time/") and not name.endswith("per_s")):
-        median = statistics.median(row[name] for row in rows[WARM_UP:])
-        print(f"  {name:34} {median * 1e3:7.1f} ms")
+    times = {name: statistics.median(row[name] for row in rows[WARM_UP:]) for name in rows[-1] if name.startswith("time/")}
+    return {**times, "bare": (bare + again) / 2, "ours": ours, "whole": whole}
 
 
 def played(run: Path, processes: int) -> Play:

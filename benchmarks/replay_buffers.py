@@ -27,8 +27,8 @@ os.environ.setdefault("MKL_NUM_THREADS", "1")
 import numpy as np
 import torch
 
+from rlinf.core.data import Trajectory
 from rlinf.core.replay import ReplayBuffer, Sampling
-from rlinf.core.trajectory import Trajectory
 
 ENVS, STEPS, BATCH, EPISODE, GAMMA = 8, 16, 256, 1000, 0.99
 ALPHA, BETA = 0.6, 0.4

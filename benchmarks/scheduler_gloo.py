@@ -28,8 +28,8 @@ import torch
 
 from rlinf.scheduler.transport.p2p import PeerMessenger
 from rlinf.scheduler.transport.routes import RouteChoice
-from rlinf.scheduler.transport.socket_transport import DriverTransport, SocketTransport
-from rlinf.scheduler.transport.sockets import Location, RunInfo
+from rlinf.scheduler.transport.sockets.locations import Location, RunInfo
+from rlinf.scheduler.transport.sockets.socket_transport import DriverTransport, SocketTransport
 
 WAYS: dict[str, RouteChoice] = {"tcp": "auto", "gloo": "gloo"}
 PAGE = 4096

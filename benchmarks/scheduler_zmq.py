@@ -28,8 +28,8 @@ from typing import Any
 import numpy as np
 
 from rlinf.scheduler.transport.p2p import PeerMessenger
-from rlinf.scheduler.transport.socket_transport import DriverTransport, SocketTransport
-from rlinf.scheduler.transport.sockets import Location, RunInfo
+from rlinf.scheduler.transport.sockets.locations import Location, RunInfo
+from rlinf.scheduler.transport.sockets.socket_transport import DriverTransport, SocketTransport
 
 TRIPS, REPEATS = 400, 12
 MIB = (1, 16, 64)

@@ -9,7 +9,7 @@ the median of its seconds on one thread, and how far the losses of the first ste
 from __future__ import annotations
 
 import argparse
-import importlib.util
+import runpy
 import statistics
 import sys
 import time
@@ -21,7 +21,7 @@ import torch
 
 from rlinf.core import Batch
 from rlinf.engines.fsdp import FSDPTrainerConfig
-from rlinf.engines.packing import packed_micro_batches, token_lengths
+from rlinf.engines.packing.rows import packed_micro_batches, token_lengths
 from rlinf.runners.agent.rules import read_agent
 from rlinf.runners.config.composition import compose_recipe
 from rlinf.runners.reasoning.actor_worker import ReasoningActor
@@ -90,20 +90,10 @@ def played(recipe: str, overrides: tuple[str, ...]) -> Batch[Any]:
     try:
         short = ("runner.max_steps=1", "runner.val_check_interval=0", "data.val_problems=2", "data.final_problems=2")
         arguments = ["--config-name", recipe, *overrides, *short, "runner.export=false"]
-        app().main(arguments)
+        runpy.run_path(str(APP / "train.py"))["main"](arguments)
     finally:
         patched.run_training = train
     return kept[0]
-
-
-def app() -> Any:
-    """The app's script as a module."""
-    spec = importlib.util.spec_from_file_location("agent_train", APP / "train.py")
-    if spec is None or spec.loader is None:
-        raise SystemExit(f"expected {APP / 'train.py'}")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def steps(cfg: Any, configs: Any, batches: Any, repeats: int) -> tuple[dict[str, float], dict[str, list[float]]]:

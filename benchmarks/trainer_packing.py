@@ -23,7 +23,7 @@ import torch
 from rlinf.algorithms.losses import PPOClip
 from rlinf.core import Batch, Trajectory
 from rlinf.engines import FSDPTrainerConfig, OptimConfig
-from rlinf.engines.packing import packed_micro_batches, token_lengths
+from rlinf.engines.packing.rows import packed_micro_batches, token_lengths
 from rlinf.models.language import CausalLMConfig, score_tokens, token_batch
 
 VOCABULARY = 512

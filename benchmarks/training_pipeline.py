@@ -14,24 +14,19 @@ iteration, the bounds, and what is gained.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 
 from rlinf.engines import FSDPTrainerConfig, OptimConfig
+from timed_runs import iterations_of
 
-TRAIN = Path(__file__).parents[1] / "apps/embodied/train.py"
 DECISIONS, ENVS, STEPS = 25, 8, 4
 """Of a rollout epoch: decisions of each environment, environments, and optimizer steps that are taken on it in an update epoch."""
 ENV_WORKERS = 2
@@ -111,31 +106,16 @@ class Case:
 
 def seconds(case: Case, iterations: int, *, piped: bool) -> float:
     """The median of an iteration, the first of which does not count."""
-    lines = iterations_of(case, iterations + 1, case.overrides(piped=piped))
+    lines = lines_of(case, iterations + 1, case.overrides(piped=piped))
     return statistics.median(line["time/step"] for line in lines[1 : iterations + 1])
 
 
-def iterations_of(case: Case, count: int, overrides: Sequence[str]) -> list[dict[str, float]]:
-    """The metrics of each iteration of a run of the default recipe, in a process of its own, with slow steps."""
-    path = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, "STEP_S": str(case.rollout_s / DECISIONS), "PYTHONPATH": os.pathsep.join(path)}
-    with tempfile.TemporaryDirectory() as logs:
-        run = [f"runner.max_steps={count}", "runner.val_check_interval=0", f"runner.logger.log_path={logs}"]
-        short = ["env.eval.total_num_envs=2", "env.eval.final_episodes=2", "env.eval.video_cfg.save_video=false"]
-        command = [sys.executable, str(TRAIN), "--config-name", "maniskill_ppo_mlp_disaggregated", *run, *short]
-        done = subprocess.run(
-            [*command, "runner.experiment_name=timed", *overrides],
-            cwd=logs,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-        )
-        if done.returncode:
-            raise SystemExit(done.stderr)
-        lines = (Path(logs) / "timed/metrics.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines]
+def lines_of(case: Case, count: int, overrides: Sequence[str]) -> list[dict[str, float]]:
+    """The metrics of each iteration of a run of the default recipe, with slow steps."""
+    recipe = ["--config-name", "maniskill_ppo_mlp_disaggregated", f"runner.max_steps={count}"]
+    short = ["env.eval.total_num_envs=2", "env.eval.final_episodes=2", "env.eval.video_cfg.save_video=false"]
+    steps = {"STEP_S": str(case.rollout_s / DECISIONS)}
+    return iterations_of("embodied", *recipe, *short, *overrides, variables=steps, timeout_s=600)
 
 
 def main() -> None:

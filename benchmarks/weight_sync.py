@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 
 from rlinf.core import Weights, gather
-from rlinf.engines.checksum import checksum
 from rlinf.engines.weight_sync import BucketWeightSync, FullWeightSync, PatchWeightSync
 from rlinf.engines.weight_sync.delta import delta
+from rlinf.engines.weights.checksum import checksum
 from rlinf.scheduler import Cluster, NodePlacementStrategy, Worker
 
 WAYS = ("copy", "full", "bucket", "bucket, verified", "patch", "patch, 0 steps")

@@ -16,8 +16,9 @@ UNLIMITED = 1e9
 
 
 def sb3(cfg: OffPolicyConfig, sizes: Sizes, began: float) -> Measured:
-    """`SAC`, `TD3` or `DQN` of Stable-Baselines3, with as many steps between updates, and as many updates, as the recipe has."""
-    library = import_module("stable_baselines3")
+    """`SAC`, `TD3`, `DQN`, or `CrossQ` of sb3-contrib; steps between updates, and how many these are, come from the recipe."""
+    name = cfg.algorithm.loss_type
+    library = import_module("sb3_contrib" if name == "crossq" else "stable_baselines3")
     course = Course(protocol_of(cfg), sizes, began, env=cfg.env.eval.init_params, metric="return")
     train = cfg.env.train
     vector: Any = as_sb3_vec_env(
@@ -28,8 +29,8 @@ def sb3(cfg: OffPolicyConfig, sizes: Sizes, began: float) -> Measured:
             render=False,
         )
     )
-    kind = getattr(library, cfg.algorithm.loss_type.upper())
-    model = kind("MlpPolicy", vector, **common(cfg), **OWN[cfg.algorithm.loss_type](cfg, sizes), seed=cfg.runner.seed, device="cpu")
+    kind = getattr(library, "CrossQ" if name == "crossq" else name.upper())
+    model = kind("MlpPolicy", vector, **common(cfg), **OWN[name](cfg, sizes), seed=cfg.runner.seed, device="cpu")
 
     def decide(states: Any) -> Any:
         return model.predict(states, deterministic=True)[0]
@@ -46,20 +47,30 @@ def common(cfg: OffPolicyConfig) -> dict[str, Any]:
         "learning_starts": cfg.min_transitions,
         "batch_size": cfg.actor.global_batch_size,
         "gamma": algorithm.gamma,
+        "n_steps": algorithm.replay_buffer.n_step,
         "train_freq": cfg.env.train.max_steps_per_rollout_epoch,
         "gradient_steps": round(cfg.decisions_per_iteration * algorithm.utd),
     }
 
 
 def _soft(cfg: OffPolicyConfig, sizes: Sizes) -> dict[str, Any]:
-    return {"tau": _objective(cfg).tau, "policy_kwargs": _networks(cfg)}
+    objective = _objective(cfg)
+    return {"tau": objective.tau, "ent_coef": f"auto_{objective.initial_alpha}", "policy_kwargs": _networks(cfg)}
+
+
+def _normalized(cfg: OffPolicyConfig, sizes: Sizes) -> dict[str, Any]:
+    objective, networks = _objective(cfg), _networks(cfg)
+    networks["optimizer_kwargs"] = {"betas": (cfg.source["actor"]["optim"]["adam_beta1"], 0.999)}
+    entropy = f"auto_{objective.initial_alpha}"
+    return {"policy_delay": objective.critic_actor_ratio, "ent_coef": entropy, "policy_kwargs": networks}
 
 
 def _delayed(cfg: OffPolicyConfig, sizes: Sizes) -> dict[str, Any]:
     gaussian: Any = import_module("stable_baselines3.common.noise").NormalActionNoise
     objective, noise = _objective(cfg), np.ones(1)
     return {
-        **_soft(cfg, sizes),
+        "tau": objective.tau,
+        "policy_kwargs": _networks(cfg),
         "policy_delay": objective.critic_actor_ratio,
         "target_policy_noise": objective.target_noise,
         "target_noise_clip": objective.noise_clip,
@@ -95,6 +106,11 @@ def _of(config: Any, name: str) -> Any:
     return getattr(config, name)
 
 
-OWN = {"sac": _soft, "td3": _delayed, "dqn": _values}
-SAME = {"dqn": ("algorithm.double_q=false",), "sac": (), "td3": ()}
+OWN = {"sac": _soft, "crossq": _normalized, "td3": _delayed, "dqn": _values}
+SAME = {
+    "crossq": (),
+    "dqn": ("algorithm.double_q=false",),
+    "sac": ("actor.model.q_layer_norm=false",),
+    "td3": ("actor.model.q_layer_norm=false",),
+}
 """What of a recipe Stable-Baselines3 has no setting for, and is therefore changed."""

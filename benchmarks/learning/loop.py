@@ -16,9 +16,9 @@ from learning.imitation import imitate
 from learning.recipe import Recipe
 from learning.rollout import Rollout, decide, evaluate
 from rlinf.core.capabilities import HasExplorationSchedule
+from rlinf.core.data import Batch, Credit, Trajectory
 from rlinf.core.metrics import Statistic, merge
 from rlinf.core.random import keyed_generator, keyed_seed
-from rlinf.core.trajectory import Batch, Credit, Trajectory
 from rlinf.engines import FSDPConfig, FSDPTrainerConfig
 from rlinf.engines.guards import StepZeroGate
 from rlinf.models.checkpoints import write_tensors

@@ -10,12 +10,11 @@ import torch
 from numpy.typing import NDArray
 
 from learning.recipe import Recipe
-from rlinf.core.arrays import as_numpy
-from rlinf.core.data import Decision
+from rlinf.core.data import Decision, Trajectory
+from rlinf.core.data.arrays import as_numpy
+from rlinf.core.data.tree import tree_map
 from rlinf.core.protocols import Mode, Policy
 from rlinf.core.random import keyed_generator, keyed_seed
-from rlinf.core.trajectory import Trajectory
-from rlinf.core.tree import tree_map
 from rlinf.envs import ChunkStep, chunk_step
 from rlinf.runners.embodied.playing.rows import RowCollector
 from rlinf.runners.training.tensors import to_torch

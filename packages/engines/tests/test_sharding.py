@@ -1,8 +1,6 @@
 """Every way to share gives the gradients of one rank: real processes on gloo, text, packed and padded."""
 
 import json
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,7 +9,7 @@ from engines_ranks import ON_FOUR, ON_TWO, launch, run_case, share, visible
 from engines_text import ToyWriter, sequence_loss, text_batch, token_loss
 from safetensors.torch import load_file
 
-from rlinf.core.errors import CheckpointError, ConfigError, RLinfError
+from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.engines import AmpAutocast, CheckpointConfig, FSDPConfig, FSDPTrainerConfig, MixedPrecision, OptimConfig, WrapPolicy
 from rlinf.engines.activation_checkpointing import blocks_of
 
@@ -169,25 +167,3 @@ def test_a_sharded_checkpoint_of_one_rank(tmp_path) -> None:
     (next((tmp_path / "shards").iterdir())).write_bytes(b"torn")
     with pytest.raises(CheckpointError, match="can't be read"):
         resumed.load(tmp_path)
-
-
-def test_a_checkpoint_in_the_background_is_of_its_moment(tmp_path) -> None:
-    trainer = built(FSDPConfig())
-    trainer.step([text_batch()], token_loss)
-    before = trainer.weights().tensors
-    stepped = threading.Event()
-    trainer._saver._thread = ThreadPoolExecutor(1)
-    trainer._saver._thread.submit(stepped.wait, 30.0)
-    saving = trainer.save_async(tmp_path)
-    with pytest.raises(RLinfError, match="is still being written"):
-        trainer.save_async(tmp_path)
-    trainer.step([text_batch()], token_loss)
-    stepped.set()
-    saving.wait(30.0)
-    assert saving.done()
-    resumed = built(FSDPConfig(), ToyWriter(seed=8))
-    resumed.load(tmp_path)
-    assert resumed.version == 1
-    assert all(torch.equal(before[name], tensor) for name, tensor in resumed.weights().tensors.items())
-    with pytest.raises(CheckpointError, match="can't be written"):
-        trainer.save_async(tmp_path / "nowhere").wait(30.0)

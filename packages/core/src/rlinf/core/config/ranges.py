@@ -18,6 +18,7 @@ def expect_range(
     *,
     open_low: bool = False,
     open_high: bool = False,
+    remedy: str = "",
 ) -> None:
     """Refuses a number outside [low, high], and one that is none; None passes.
 
@@ -28,6 +29,7 @@ def expect_range(
         high: the greatest value.
         open_low: whether `low` itself is refused.
         open_high: whether `high` itself is refused.
+        remedy: what to do, for the message.
 
     Raises:
         ConfigError: the message has the range and the value.
@@ -43,23 +45,12 @@ def expect_range(
         wanted = f"{'more than' if open_low else 'at least'} {low:g}"
     else:
         wanted = f"a value in {'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
-    raise ConfigError(place, f"expected {wanted}, found {value:g}")
+    raise ConfigError(place, f"expected {wanted}, found {value:g}", remedy)
 
 
 def expect_at_least(place: str, value: float | None, least: float, remedy: str = "") -> None:
-    """Refuses a number below the least one, and one that is none; None passes.
-
-    Args:
-        place: the key, for the message.
-        value: what was configured.
-        least: the least value.
-        remedy: what to do, for the message.
-
-    Raises:
-        ConfigError: the message has the bound and the value.
-    """
-    if value is not None and not value >= least:
-        raise ConfigError(place, f"expected at least {least:g}, found {value:g}", remedy)
+    """`expect_range` with a lower bound alone."""
+    expect_range(place, value, least, remedy=remedy)
 
 
 def expect_seconds(place: str, value: float | None) -> None:

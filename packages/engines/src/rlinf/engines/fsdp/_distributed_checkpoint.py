@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from concurrent.futures import Future
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 
 import torch
-import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from safetensors import SafetensorError
 from torch import Tensor, nn
@@ -30,24 +27,11 @@ from rlinf.engines.ranks import Ranks
 from rlinf.engines.weights.manifest import Manifest
 
 _dcp: Any = dcp
-DEADLINE = timedelta(minutes=30)
-"""How long ranks wait for each other while they write in the background."""
 
 
 def save(folder: Path, state: Mapping[str, Tensor], ranks: Ranks) -> None:
     """Writes every tensor once, each rank its shards; every rank calls it."""
     _dcp.save(dict(state), storage_writer=_writer(folder), no_dist=_no_group(ranks))
-
-
-def new_group(ranks: Ranks) -> Any:
-    """The process group over which ranks write in the background, apart from training; every rank calls it."""
-    return None if ranks.alone else cast("Any", dist).new_group(backend="gloo", timeout=DEADLINE)
-
-
-def save_async(folder: Path, state: Mapping[str, Tensor], ranks: Ranks, group: Any) -> Future[Any]:
-    """Copies every tensor, and writes the copies in a thread, over a process group of its own; every rank calls it."""
-    found = _dcp.async_save(dict(state), storage_writer=_writer(folder), process_group=group, no_dist=_no_group(ranks))
-    return cast("Future[Any]", found)
 
 
 def load(folder: Path, module: nn.Module, optimizers: Optimizers, ranks: Ranks) -> int:

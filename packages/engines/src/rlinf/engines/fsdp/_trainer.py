@@ -312,17 +312,6 @@ class FSDPTrainer(Leaving):
         self._offloader.expect_here(PARTS, by="save")
         self._saver.save(folder, self._version)
 
-    def save_async(self, folder: Path) -> checkpoint.Saving:
-        """As `save`, but files are written while training goes on; every rank calls it, and waits for what it returns.
-
-        What is written is the state at the call. A checkpoint is whole when every rank has waited.
-
-        Raises:
-            RLinfError: something is offloaded, or the last such checkpoint is still being written.
-        """
-        self._offloader.expect_here(PARTS, by="save_async")
-        return self._saver.save_async(folder, self._version)
-
     def load(self, folder: Path) -> None:
         """Restores what `save` wrote; every rank calls it. The number of ranks may differ.
 
@@ -354,8 +343,7 @@ class FSDPTrainer(Leaving):
         self._set_version(state.version)
 
     def close(self) -> None:
-        """Leaves the other ranks, after a checkpoint that is still being written."""
-        self._saver.close()
+        """Leaves the other ranks."""
         self.ranks.leave()
 
 

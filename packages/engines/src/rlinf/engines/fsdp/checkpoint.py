@@ -11,9 +11,7 @@ sharded
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeout
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file  # pyright: ignore[reportUnknownVariableType]
 from torch import Tensor, nn
 
-from rlinf.core.errors import CheckpointError, DeadlineExceeded, RLinfError
+from rlinf.core.errors import CheckpointError
 from rlinf.engines.fsdp.config import CheckpointConfig
 from rlinf.engines.layout import Layout
 from rlinf.engines.optim.optimizer import Optimizers
@@ -34,44 +32,6 @@ _open: Any = safe_open
 MODEL = "model.safetensors"
 OPTIMIZER = "optimizer.safetensors"
 SHARDS = "shards"
-CLOSE_S = 600.0
-"""Seconds that a trainer which is closed waits for its last checkpoint."""
-
-
-class Saving:
-    """A checkpoint that is being written: a `Future` of this rank's share.
-
-    Args:
-        folder: where.
-        jobs: what writes it.
-    """
-
-    def __init__(self, folder: Path, jobs: list[Future[Any]]) -> None:
-        self._folder, self._jobs = folder, jobs
-
-    @property
-    def label(self) -> str:
-        """What is written, for messages."""
-        return f"checkpoint {self._folder}"
-
-    def done(self) -> bool:
-        """Whether writing has ended, well or not."""
-        return all(job.done() for job in self._jobs)
-
-    def wait(self, timeout: float | None = None) -> None:
-        """Returns when this rank has written its share.
-
-        Raises:
-            CheckpointError: it could not be written.
-            DeadlineExceeded: it took longer than `timeout` seconds.
-        """
-        for job in self._jobs:
-            try:
-                job.result(timeout)
-            except FutureTimeout as error:
-                raise DeadlineExceeded(self.label, f"was not written in {timeout:g} s") from error
-            except Exception as error:
-                raise CheckpointError(str(self._folder), f"can't be written ({error})", "Is the disk full?") from error
 
 
 class Saver:
@@ -88,36 +48,15 @@ class Saver:
     def __init__(self, config: CheckpointConfig, module: nn.Module, optimizers: Optimizers, layout: Layout, ranks: Ranks) -> None:
         self._config, self._module, self._optimizers = config, module, optimizers
         self._layout, self._ranks = layout, ranks
-        self._thread: ThreadPoolExecutor | None = None
-        self._last: Saving | None = None
-        self._group: Any = None
 
     def save(self, folder: Path, version: int) -> None:
         """Writes everything that training needs to go on; every rank calls it, and returns when all have written."""
-        for job in self._jobs(folder, version):
-            job()
+        self._write(folder, version)
         if self._config.format == "sharded":
             from rlinf.engines.fsdp import _distributed_checkpoint as shards
 
             shards.save(folder / SHARDS, self._state(version), self._ranks)
         self._ranks.barrier()
-
-    def save_async(self, folder: Path, version: int) -> Saving:
-        """The same in the background; every rank calls it.
-
-        Raises:
-            RLinfError: the last one is still being written.
-        """
-        self._expect_idle(folder)
-        self._thread = self._thread or ThreadPoolExecutor(1, "checkpoint")
-        jobs: list[Future[Any]] = [self._thread.submit(job) for job in self._jobs(folder, version)]
-        if self._config.format == "sharded":
-            from rlinf.engines.fsdp import _distributed_checkpoint as shards
-
-            self._group = self._group or shards.new_group(self._ranks)
-            jobs.append(shards.save_async(folder / SHARDS, self._state(version), self._ranks, self._group))
-        self._last = Saving(folder, jobs)
-        return self._last
 
     def load(self, folder: Path) -> int:
         """Restores what `save` wrote in either format, and returns the version; every rank calls it.
@@ -150,37 +89,20 @@ class Saver:
         prefix = "optimizer/"
         self._remember({name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)})
 
-    def close(self) -> None:
-        """Waits for the last checkpoint."""
-        if self._last is not None:
-            self._last.wait(CLOSE_S)
-        if self._thread is not None:
-            self._thread.shutdown()
-
-    def _expect_idle(self, folder: Path) -> None:
-        if self._last is not None and not self._last.done():
-            raise RLinfError(f"checkpoint {folder}", f"{self._last.label} is still being written", "Wait for it.")
-
-    def _jobs(self, folder: Path, version: int) -> list[Callable[[], None]]:
-        """What this rank has to write of files that are no shards, with contents as they are now."""
+    def _write(self, folder: Path, version: int) -> None:
+        """Writes this rank's files that are no shards."""
         whole = self._config.format == "whole"
         label = {"version": str(version)}
-        jobs: list[Callable[[], None]] = []
-
-        def write(name: str, tensors: Mapping[str, Tensor], **more: str) -> None:
-            jobs.append(lambda: write_tensors(folder / name, tensors, {**label, **more}))
-
         if whole or self._config.export:
             state: dict[str, Tensor] = self._module.state_dict()
             weights = {name: self._layout.whole(state[name]) for name in sorted(state)}
             if self._ranks.rank == 0:
-                write(MODEL, weights, format="pt")
+                write_tensors(folder / MODEL, weights, {**label, "format": "pt"})
         if whole:
             memory = {name: self._layout.whole(tensor) for name, tensor in self._memory().items()}
-            write(_random_file(self._ranks.rank), random_state())
+            write_tensors(folder / _random_file(self._ranks.rank), random_state(), label)
             if self._ranks.rank == 0:
-                write(OPTIMIZER, {**memory, **self._optimizers.scale.state()})
-        return jobs
+                write_tensors(folder / OPTIMIZER, {**memory, **self._optimizers.scale.state()}, label)
 
     def _memory(self) -> dict[str, Tensor]:
         """`<parameter>/<key>` → what an optimizer remembers, as it lies."""

@@ -18,7 +18,7 @@ from waiting import all_dead
 from rlinf.core.process import is_running, supervisor
 from rlinf.scheduler.backends.ray.exits import GRACE_S, STOPPED, exit_of, hindrance
 from rlinf.scheduler.backends.ray.guard import Guard
-from rlinf.scheduler.backends.ray.services import Services, Shutdown
+from rlinf.scheduler.backends.ray.services import Services, Shutdown, children
 
 CHILDREN = """
 import os, subprocess, sys, time
@@ -207,6 +207,14 @@ def test_an_agent_that_the_raylet_has_ended_is_not_the_cause(
     services.end()
     pid = {name: pid for pid, name in names.items()}[told_of]
     assert told == [(told_of, pid, f"it was killed by SIGTERM{why}")]
+
+
+def test_a_thread_that_ends_hides_nobodys_children(
+    sleeper: Callable[[], subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child, there = sleeper().pid, Path.iterdir
+    monkeypatch.setattr(Path, "iterdir", lambda folder: [folder / "0", *there(folder)])
+    assert child in children(os.getpid())
 
 
 def test_a_shutdown_kills_who_does_not_end(sleeper: Callable[[], subprocess.Popen[bytes]]) -> None:

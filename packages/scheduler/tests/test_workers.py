@@ -29,7 +29,7 @@ from rlinf.scheduler.workers.calls import Outcome, WorkerInfo
 from rlinf.scheduler.workers.group import Handle
 from rlinf.scheduler.workers.identity import plan_fields, rank_variables
 from rlinf.scheduler.workers.launching import LaunchOptions
-from rlinf.scheduler.workers.loops import Coroutines, ThreadTurn
+from rlinf.scheduler.workers.loops import Coroutines, ThreadTurn, WorkerLoop
 
 ONE = NodePlacementStrategy([0])
 TWO = NodePlacementStrategy([0, 0])
@@ -49,7 +49,7 @@ class Doer(Worker):
 
     async def note_twice(self, text: str) -> list[str]:
         self.seen.append(f"{text} begins")
-        await asyncio.sleep(0.05)
+        await self.released.wait()
         self.seen.append(f"{text} ends")
         return list(self.seen)
 
@@ -103,6 +103,7 @@ def local() -> Iterator[Cluster]:
 def test_calls_begin_in_order_and_async_ones_overlap(local: Cluster) -> None:
     group = Doer.create_group().launch(local)
     handles = [group.note("a"), group.note_twice("b"), group.note("c"), group.note_twice("d"), group.note("e")]
+    group.release()
     assert [handle.wait()[0] for handle in handles][1] == ["a", "b begins", "c", "d begins", "e", "b ends"]
     assert handles[3].wait() == [["a", "b begins", "c", "d begins", "e", "b ends", "d ends"]]
 
@@ -118,6 +119,18 @@ def test_an_async_call_sees_what_later_calls_do(local: Cluster) -> None:
     for item in range(3):
         channel.put(item)
     assert [handle.wait() for handle in getting] == [[[0, 1]], [[2]]]
+
+
+def test_the_event_loop_of_a_worker_ends_with_its_cluster() -> None:
+    with Cluster(cluster_cfg={"backend": "local"}) as cluster:
+        Doer.create_group().launch(cluster, name="doer").get(cluster.create_channel("c"), 0).wait()
+        (process,) = cluster._backend._processes["doer"]
+        loop = process._coroutines._loop
+    assert loop.is_closed(), "it would hold three files until it is collected"
+    left_open = WorkerLoop(ThreadTurn(), lambda: False)
+    for end in (left_open._ssock, left_open._csock):  # they may be collected before it
+        end.close()
+    left_open.__del__()
 
 
 def test_async_calls_wait_for_those_before_them_if_too_many_are_under_way(local: Cluster) -> None:

@@ -11,7 +11,7 @@ import selectors
 import threading
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from typing import Any, ParamSpec, Protocol, TypeVar
 
@@ -86,6 +86,11 @@ class WorkerLoop(asyncio.SelectorEventLoop):
     def __init__(self, turn: Turn, busy: Callable[[], bool]) -> None:
         super().__init__(_Selector(turn, busy))
 
+    def __del__(self) -> None:
+        # One that was left open is collected together with its sockets, which may be closed first.
+        with suppress(ValueError):
+            super().__del__()
+
 
 class Coroutines:
     """The async calls of one worker. Its event loop starts with the first of them.
@@ -137,8 +142,13 @@ class Coroutines:
         return self._loop
 
     def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
-        with self._turn:
-            loop.run_forever()
+        try:
+            with self._turn:
+                loop.run_forever()
+        finally:
+            # A call that has not ended still uses it when it is collected.
+            if all(task.done() for task in self._tasks):
+                loop.close()
 
 
 def in_own_thread(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[R]:

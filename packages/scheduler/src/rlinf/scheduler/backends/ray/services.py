@@ -220,7 +220,8 @@ def children(pid: int) -> list[int]:
     found: list[int] = []
     with contextlib.suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():
-            found += [int(child) for child in (thread / "children").read_text().split()]
+            with contextlib.suppress(OSError):  # a thread that has ended since hides none of the others' children
+                found += [int(child) for child in (thread / "children").read_text().split()]
     return found
 
 

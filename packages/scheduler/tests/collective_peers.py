@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from waiting import all_dead
+
 from rlinf.scheduler.transport import _process_groups
 from rlinf.scheduler.transport.p2p import PeerMessenger
 from rlinf.scheduler.transport.sockets.locations import Location, RunInfo
@@ -40,6 +42,7 @@ class Peers:
 
     def kill(self) -> None:
         os.kill(self.pid, signal.SIGKILL)
+        assert all_dead([self.pid])  # before that, one of its connections may take a message still
         self.gone()
 
     def gone(self) -> None:
@@ -96,9 +99,12 @@ def live(run_info: RunInfo, folder: Path, role: str) -> None:
     if role.startswith("leaves"):
         assert b.recv("a", 0, tag="answer").sum() == MANY
         if role != "leaves":
+            finish, amid = pair._finish, threading.Event()
+            pair._finish = lambda *work: (amid.set(), finish(*work))
             b.send("so far", "a", 0)
             threading.Thread(target=lambda: b.recv("a", 0), daemon=True).start()
-            time.sleep(1.0)
+            assert amid.wait(60.0)
+            time.sleep(0.2)
         return
     time.sleep(600.0)
 

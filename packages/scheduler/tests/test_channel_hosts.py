@@ -173,6 +173,7 @@ def test_an_item_that_crosses_a_cancellation_is_not_overtaken(
         cancel(connection, number)
 
     monkeypatch.setattr(_ServedConnection, "_cancel", slowly)
+    there.qsize()  # connects, which may take longer than the get below
     late = beside(lambda: there.get(timeout=0.01))
     assert given_up.wait(60.0)
     here.put(1)  # answers the get before its cancellation is read

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from waiting import alive, all_dead
+from waiting import alive, all_dead, descendants, until
 
 pytestmark = pytest.mark.ray
 OWN_RAY = True
@@ -135,21 +135,12 @@ def name(pid: int) -> str:
     return ""
 
 
-def descendants(pid: int) -> list[int]:
-    found: list[int] = []
-    with contextlib.suppress(OSError):
-        for thread in Path(f"/proc/{pid}/task").iterdir():
-            for child in (thread / "children").read_text().split():
-                found += [int(child), *descendants(int(child))]
-    return found
-
-
 def test_a_killed_driver_leaves_nobody_not_even_who_is_stopped(driver: Callable[[str], Driver]) -> None:
     one = driver("wait")
     workers = [int(pid) for pid in one.hear("workers")]
     children = [int(pid) for pid in one.hear("children")]
-    everybody = descendants(one.process.pid)
-    assert {*workers, *children} <= {*everybody}
+    until(lambda: {*workers, *children} <= {*descendants(one.process.pid)})
+    everybody = {*workers, *children, *descendants(one.process.pid)}
     os.kill(workers[0], signal.SIGSTOP)
     os.kill(children[0], signal.SIGSTOP)
     os.kill(one.process.pid, signal.SIGKILL)
@@ -211,6 +202,7 @@ def kill_while_ray_starts(one: Driver) -> tuple[int, list[int]]:
 def test_rays_own_processes_are_named_when_they_die(driver: Callable[[str], Driver], service: str) -> None:
     one = driver("wait")
     one.hear("children")
+    until(lambda: any(name(pid).startswith(service) for pid in descendants(one.process.pid)))
     everybody = descendants(one.process.pid)
     (victim,) = [pid for pid in everybody if name(pid).startswith(service)]
     start = time.monotonic()

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -23,8 +24,10 @@ class Slow(LentWorker):
 
     slots = 4
 
-    def __init__(self) -> None:
+    def __init__(self, dies: Path | None) -> None:
         self._version = -1
+        self._dies = dies
+        """There once a worker was killed; until then the one on device 0 has unfinished items, and does not come to leave it."""
 
     def pid(self) -> int:
         return os.getpid()
@@ -38,14 +41,18 @@ class Slow(LentWorker):
         self._version = version
 
     async def offload(self) -> None:
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(600.0 if self._doomed() else 1.0)
 
     async def process(self, item: Item) -> Item:
         written: list[int] = [*(item.progress or [])]
         while len(written) < 8 and not self.leaving:
             await asyncio.sleep(0.05)
-            written.append(item.number)
+            if len(written) < 7 or not self._doomed():
+                written.append(item.number)
         return item.done(sum(written)) if len(written) == 8 else item.cut(written, units=len(written) / 8)
+
+    def _doomed(self) -> bool:
+        return self.rank == 0 and self._dies is not None and not self._dies.exists()
 
 
 class MovesOnce:
@@ -54,10 +61,11 @@ class MovesOnce:
     Args:
         victim: process id of its worker on the device.
         when: whether to kill it now.
+        mark: a file that says that it was killed.
     """
 
-    def __init__(self, victim: int, when: Callable[[], bool]) -> None:
-        self._victim, self._when = victim, when
+    def __init__(self, victim: int, when: Callable[[], bool], mark: Path) -> None:
+        self._victim, self._when, self._mark = victim, when, mark
         self._asked = self.killed = False
 
     def next_move(self, demands: Sequence[Demand]) -> Move | None:
@@ -67,29 +75,30 @@ class MovesOnce:
             return Move(0, first.name, second.name)
         if self._asked and not self.killed and self._when():
             os.kill(self._victim, signal.SIGKILL)
+            self._mark.touch()
             self.killed = True
         return None
 
 
-def _lender(cluster: Cluster, which: int, supervisor: str) -> tuple[Lender, MovesOnce]:
+def _lender(cluster: Cluster, which: int, supervisor: str, mark: Path) -> tuple[Lender, MovesOnce]:
     stages: list[Stage] = []
     pids: list[int] = []
-    for name in ("rollout", "actor"):
+    for at, name in enumerate(("rollout", "actor")):
         restarts = {"policy": supervisor, "backoff_s": 0.1}
-        group = Slow.create_group().launch(cluster, name=name, supervisor=restarts)
+        group = Slow.create_group(mark if at == which == 0 else None).launch(cluster, name=name, supervisor=restarts)
         pids.append(group.pid().wait()[0])
         stages.append(Stage(group=group, cost=COST, slots=4))
     # The giver is killed while it leaves the device, the taker while it comes to it.
-    policy = MovesOnce(pids[which], lambda: lender.where[0] == ("rollout", "actor")[which])
+    policy = MovesOnce(pids[which], lambda: lender.where[0] == ("rollout", "actor")[which], mark)
     results = cluster.create_channel("results", local=True)
     lender = Lender(stages, {"rollout": [0, 1]}, policy, results, timeout_s=90.0)
     return lender, policy
 
 
 @pytest.mark.parametrize("which", [0, pytest.param(1, marks=pytest.mark.slow)], ids=["giver", "taker"])
-def test_whoever_is_killed_during_a_move_nothing_is_lost(which: int) -> None:
+def test_whoever_is_killed_during_a_move_nothing_is_lost(which: int, tmp_path: Path) -> None:
     with Cluster(cluster_cfg={"virtual_accelerators": {"count": 2}, "timeout_s": 90.0}) as cluster:
-        lender, policy = _lender(cluster, which, "restart")
+        lender, policy = _lender(cluster, which, "restart", tmp_path / "killed")
         report = lender.step([Item(number=at) for at in range(ITEMS)], 3)
         assert policy.killed
         assert report.counts == {"rollout": ITEMS, "actor": ITEMS}
@@ -100,8 +109,8 @@ def test_whoever_is_killed_during_a_move_nothing_is_lost(which: int) -> None:
 
 
 @pytest.mark.slow
-def test_without_a_supervisor_the_failure_is_named() -> None:
+def test_without_a_supervisor_the_failure_is_named(tmp_path: Path) -> None:
     with Cluster(cluster_cfg={"virtual_accelerators": {"count": 2}, "timeout_s": 90.0}) as cluster:
-        lender, _ = _lender(cluster, 0, "fail")
+        lender, _ = _lender(cluster, 0, "fail", tmp_path / "killed")
         with pytest.raises(WorkerError, match=r"rollout\[0\]"):
             lender.step([Item(number=at) for at in range(ITEMS)], 3)

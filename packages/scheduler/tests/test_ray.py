@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from waiting import alive, all_dead
+from waiting import alive, all_dead, descendants, until
 
 from rlinf.core.errors import ConfigError, DeadlineExceeded, WorkerError
 from rlinf.core.testing.cluster import ClusterContract
@@ -215,21 +215,10 @@ def test_no_orphans_when_the_driver_is_interrupted(tmp_path: Path) -> None:
     assert driver.stdout is not None
     workers = [int(pid) for pid in driver.stdout.readline().split()]
     assert len(workers) == 2
-    descendants = children_of(driver.pid)
-    assert set(workers) <= set(descendants)
+    until(lambda: set(workers) <= set(descendants(driver.pid)))
+    everybody = {*workers, *descendants(driver.pid)}
     os.killpg(driver.pid, signal.SIGINT)  # as a terminal does
     _, errors = driver.communicate(timeout=120)
     assert "KeyboardInterrupt" in errors
     assert "WorkerError" not in errors
-    assert all_dead(descendants, 60.0), [pid for pid in descendants if alive(pid)]
-
-
-def children_of(pid: int) -> list[int]:
-    found: list[int] = []
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        found += [int(child), *children_of(int(child))]
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        if task.name != str(pid):
-            for child in (task / "children").read_text().split():
-                found += [int(child), *children_of(int(child))]
-    return found
+    assert all_dead(everybody), [pid for pid in everybody if alive(pid)]

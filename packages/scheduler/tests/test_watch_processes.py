@@ -135,8 +135,12 @@ def test_the_stacks_of_this_process_have_the_names_of_its_threads() -> None:
     event = threading.Event()
     thread = threading.Thread(target=event.wait, name="waiter")
     thread.start()
-    (found,) = [stack for stack in stacks.own_stacks() if stack.thread == "waiter"]
-    assert any(frame.startswith("wait (") and "threading.py" in frame for frame in found.frames)
+
+    def waits() -> bool:
+        (found,) = [stack for stack in stacks.own_stacks() if stack.thread == "waiter"]
+        return any(frame.startswith("wait (") and "threading.py" in frame for frame in found.frames)
+
+    until(waits)  # a thread that has started need not have come there yet
     event.set()
     thread.join()
 

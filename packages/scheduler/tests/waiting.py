@@ -38,6 +38,17 @@ def alive(pid: int) -> bool:
     return False
 
 
+def descendants(pid: int) -> list[int]:
+    """The processes below one, as far as they can be seen: the kernel may leave one out while another ends."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):
+                for child in (thread / "children").read_text().split():
+                    found += [int(child), *descendants(int(child))]
+    return found
+
+
 def all_dead(pids: Iterable[int], seconds: float = 60.0) -> bool:
     """Whether all of the processes end in time."""
     left = list(pids)

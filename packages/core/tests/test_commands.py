@@ -16,6 +16,10 @@ Install = Callable[[str, str, str], None]
 CODE = """
 from rlinf.core.errors import ConfigError
 def hello(args):
+    \"\"\"Says hello: `rlinf hello`.
+
+    And no more.
+    \"\"\"
     print("hello", *args)
     return 7
 def broken(args):
@@ -34,7 +38,7 @@ def test_a_command_may_name_a_module_of_the_current_folder(tmp_path: Path, monke
     (tmp_path / "beside.py").write_text("def make(): ...\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    assert main(["plugins", "none"]) == 0
+    assert main(["plugins", "rlinf.commands"]) == 0
     assert is_there("beside")
 
 
@@ -43,8 +47,22 @@ def test_help_lists_the_installed_commands(install: Install, capsys: pytest.Capt
     assert main(["--help"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("usage: rlinf <command>")
-    assert "strange:hello" in out
-    assert "rlinf.core.commands:plugins" in out
+    assert "  hello         Says hello\n" in out
+    assert "  broken        strange:broken\n" in out
+    assert "  plugins       Lists everything that installed packages register, by group\n" in out
+
+
+def test_a_group_of_plugins_that_is_mistyped_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plugins", "rlinf.comands"]) == 2
+    assert "UnknownName: rlinf plugins: no group 'rlinf.comands'. Did you mean 'rlinf.commands'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["plugins", "doctor"])
+def test_each_command_says_how_it_is_used(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--help"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith(f"usage: rlinf {command} [-h]")
 
 
 def test_no_command_is_an_error_that_shows_the_usage(capsys: pytest.CaptureFixture[str]) -> None:

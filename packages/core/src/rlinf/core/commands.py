@@ -6,12 +6,16 @@ command is a function from its arguments to an exit code.
 
 from __future__ import annotations
 
+import ast
 import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import EntryPoint, distributions, entry_points
+from importlib.util import find_spec
+from pathlib import Path
 
+from rlinf.core.arguments import ArgumentParser
 from rlinf.core.errors import RLinfError, UnknownName, did_you_mean
 from rlinf.core.installing import import_from_here
 from rlinf.core.registry import is_unverified
@@ -47,16 +51,26 @@ def plugins(args: Sequence[str]) -> int:
     """Lists everything that installed packages register, by group: `rlinf plugins [group]`.
 
     What is of a named group is imported, and marked where that fails; all of them would take too long.
+
+    Raises:
+        UnknownName: nothing is registered in a group of that name.
     """
+    parser = ArgumentParser(prog="rlinf plugins", description="Lists everything that installed packages register, by group.")
+    text = "such as rlinf.envs, whose plugins are then imported, too, to see whether they can be"
+    parser.add_argument("groups", nargs="*", metavar="group", help=text)
+    asked = parser.parse_args(list(args)).groups
     groups: dict[str, list[str]] = {}
     for distribution in distributions():
         for point in distribution.entry_points:
-            if point.group.startswith("rlinf.") and (not args or point.group in args):
+            if point.group.startswith("rlinf."):
                 mark = "  unverified" if is_unverified(point.value) else ""
-                mark += _failure(point) if args else ""
+                mark += _failure(point) if point.group in asked else ""
                 line = f"  {point.name:20} {point.value}  ({distribution.name} {distribution.version}){mark}"
                 groups.setdefault(point.group, []).append(line)
-    for group in sorted(groups):
+    for group in asked:
+        if group not in groups:
+            raise UnknownName("rlinf plugins", f"no group '{group}'", did_you_mean(group, list(groups), label="Groups"))
+    for group in sorted(asked or groups):
         # A distribution is found once for each entry of `sys.path` that leads to it.
         _write("\n".join([group, *sorted(set(groups[group]))]))
     return 0
@@ -73,9 +87,23 @@ def _failure(point: EntryPoint) -> str:
 
 
 def _usage() -> str:
-    points = {point.name: point.value for point in entry_points(group="rlinf.commands")}
-    lines = [f"  {name:12} {points[name]}" for name in sorted(points)]
-    return "\n".join(["usage: rlinf <command> [arguments]", "", "commands of the installed parts:", *lines])
+    points = {point.name: point for point in entry_points(group="rlinf.commands")}
+    lines = [f"  {name:14}{_about(points[name])}" for name in sorted(points)]
+    more = "rlinf <command> --help says what each takes."
+    return "\n".join(["usage: rlinf <command> [arguments]", "", "commands of the installed parts:", *lines, "", more])
+
+
+def _about(point: EntryPoint) -> str:
+    """What a command does in a line: how its docstring begins, which is read and not imported, as some import torch."""
+    try:
+        spec = find_spec(point.module)
+        tree = ast.parse(Path((spec and spec.origin) or "").read_text(encoding="utf-8"))
+    # Whatever a stranger's package raises when it is imported.
+    except Exception:  # noqa: BLE001
+        return point.value
+    found = (each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == point.attr)
+    text = next((ast.get_docstring(each) for each in found), None)
+    return point.value if text is None else text.partition("\n")[0].partition(": `")[0].rstrip(".")
 
 
 def _write(text: str) -> None:

@@ -17,6 +17,7 @@ from importlib.metadata import Distribution, PackageNotFoundError, distributions
 from pathlib import Path
 from typing import Any, Literal
 
+from rlinf.core.arguments import ArgumentParser
 from rlinf.core.installing import install_command
 from rlinf.core.process import own_cores
 from rlinf.core.registry import Registry
@@ -53,7 +54,12 @@ def doctor(args: Sequence[str]) -> int:
     Raises:
         UnknownName: no examination has that name.
     """
-    chosen = {name: EXAMINATIONS.get(name, place="rlinf doctor") for name in args or EXAMINATIONS.names()}
+    about = "Looks at the machine and at what is installed, and ends with 1 if something is a fault."
+    parser = ArgumentParser(prog="rlinf doctor", description=about)
+    names = f"{', '.join(EXAMINATIONS.names())}, or module:function; without one all of them"
+    parser.add_argument("examinations", nargs="*", metavar="examination", help=names)
+    given = parser.parse_args(list(args)).examinations
+    chosen = {name: EXAMINATIONS.get(name, place="rlinf doctor") for name in given or EXAMINATIONS.names()}
     faults = 0
     for name, examine in chosen.items():
         sys.stdout.write(f"{name}\n")

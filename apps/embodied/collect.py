@@ -12,12 +12,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rlinf.core.arguments import ArgumentParser, real, whole
 from rlinf.core.errors import ConfigError
-from rlinf.envs.recording import NumpyWriter, lerobot_writer, record_expert
-from rlinf.runners import compose_recipe, run_app
+from rlinf.envs.recording import LeRobotWriter, NumpyWriter, expect_new, record_expert
+from rlinf.runners import compose_recipe, recipe_folder, run_app
 from rlinf.runners.task_types import task_type_of
 
-CONFIG_DIRS = (Path(__file__).parent / "config_sft", Path(__file__).parent / "config")
+CONFIG_DIR = Path(__file__).parent / "config_sft"
+_SPEED = real(0, 1, open_low=True)
 SIDE_BY_SIDE = 32
 """Environments that play together."""
 
@@ -25,23 +27,26 @@ SIDE_BY_SIDE = 32
 def main(argv: Sequence[str]) -> int:
     """Records what a recipe asks for, and says how many episodes were solved."""
     args = _parse(argv)
-    data = compose_recipe(args.config_dir or _folder_of(args.config_name), args.config_name, args.overrides).data
+    recipes = args.config_dir or recipe_folder(args.config_name, CONFIG_DIR)
+    data = compose_recipe(recipes, args.config_name, args.overrides).data
     cfg = task_type_of(data).read(data)
     if getattr(cfg, "env", None) is None:
         raise ConfigError("env", "this recipe names no environment to record in", "Set env.eval.env_type and env.eval.init_params.")
     config = cfg.env.eval
     config.init_params.check("env.eval.init_params")
-    folder = args.out or _path(data)
-    if args.format == "numpy":
-        writer = NumpyWriter(folder)
-    else:
-        writer = lerobot_writer(folder, fps=args.fps, robot_type=config.env_type, finalize_interval=100, use_videos=args.videos)
+    folder = Path(args.out or _path(data)).expanduser()
+    # Demonstrations of another seed or speed are another dataset.
+    expect_new(folder, "--out" if args.out else "data.path")
     env = config.init_params.make(
         1 if args.human else min(SIDE_BY_SIDE, args.episodes, config.total_num_envs),
         max_episode_steps=config.max_episode_steps,
         ignore_terminations=config.ignore_terminations,
         render=False,
     )
+    if args.format == "numpy":
+        writer = NumpyWriter(folder)
+    else:
+        writer = LeRobotWriter(folder, fps=args.fps, robot_type=config.env_type, finalize_interval=100, use_videos=args.videos)
     played = record_expert(
         env,
         writer,
@@ -58,11 +63,6 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _folder_of(recipe: str) -> Path:
-    """That of recipes of fine-tuning, or else the one of all others."""
-    return next((folder for folder in CONFIG_DIRS if (folder / f"{recipe}.yaml").is_file()), CONFIG_DIRS[0])
-
-
 def _path(data: Mapping[str, Any]) -> str:
     """Where the recipe looks for its dataset."""
     algorithm: Mapping[str, Any] = data.get("algorithm") or {}
@@ -75,19 +75,19 @@ def _path(data: Mapping[str, Any]) -> str:
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = ArgumentParser(description=__doc__)
     parser.add_argument("--config-name", default="tabletop_openvla_oft_sft", help="the recipe (default: %(default)s)")
     parser.add_argument("--config-dir", type=Path, help="where the recipe is (default: config_sft or config, beside this script)")
-    parser.add_argument("--episodes", type=int, default=24, help="how many (default: %(default)s)")
+    parser.add_argument("--episodes", type=whole(1), default=24, help="how many (default: %(default)s)")
     parser.add_argument("--out", default=None, help="the folder of the dataset (default: data.path of the recipe)")
-    parser.add_argument("--seed", type=int, default=0, help="of initial states and noise (default: %(default)s)")
-    parser.add_argument("--speed", type=float, default=1.0, help="multiplies the expert's actions (default: %(default)s)")
-    parser.add_argument("--noise", type=float, default=0.0, help="added to them, uniform in ± this (default: %(default)s)")
+    parser.add_argument("--seed", type=whole(0), default=0, help="of initial states and noise (default: %(default)s)")
+    parser.add_argument("--speed", type=_SPEED, default=1.0, help="multiplies the expert's actions (default: %(default)s)")
+    parser.add_argument("--noise", type=real(0), default=0.0, help="added to them, uniform in ± this (default: %(default)s)")
     parser.add_argument("--only-success", action="store_true", help="leave out episodes that are not solved")
     parser.add_argument("--human", action="store_true", help="a person plays, at `rlinf robot console`, and not the expert")
     parser.add_argument("--format", choices=("lerobot", "numpy"), default="lerobot", help="numpy keeps final observations, too")
     parser.add_argument("--videos", action="store_true", help="images as videos, smaller and lossy, instead of PNG")
-    parser.add_argument("--fps", type=int, default=20, help="control steps a second, for the metadata (default: %(default)s)")
+    parser.add_argument("--fps", type=whole(1), default=20, help="control steps a second, for the metadata (default: %(default)s)")
     parser.add_argument("--traceback", action="store_true", help="show errors with their traceback")
     parser.add_argument("overrides", nargs="*", help="Hydra overrides: key=value")
     return parser.parse_intermixed_args(list(argv))

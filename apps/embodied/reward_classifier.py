@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from rlinf.core.arguments import ArgumentParser, real, whole
 from rlinf.core.data.offline import OfflineEpisode
 from rlinf.core.errors import ConfigError
 from rlinf.core.random import keyed_generator
@@ -80,15 +81,15 @@ def trained(frames: np.ndarray, labels: np.ndarray, *, steps: int, seed: int) ->
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="the folder of the dataset")
     parser.add_argument("--type", default="numpy", help="its format, a registered dataset (default: %(default)s)")
     parser.add_argument("--out", type=Path, required=True, help="where the classifier is written, as safetensors")
     parser.add_argument("--key", default="main_images", help="of the frames in observations (default: %(default)s)")
-    parser.add_argument("--steps", type=int, default=600, help="of training (default: %(default)s)")
-    parser.add_argument("--threshold", type=float, default=0.8, help="of the probability of success (default: %(default)s)")
-    parser.add_argument("--held-out", type=float, default=0.25, help="share of the episodes (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of weights and batches (default: %(default)s)")
+    parser.add_argument("--steps", type=whole(1), default=600, help="of training (default: %(default)s)")
+    parser.add_argument("--threshold", type=real(0, 1), default=0.8, help="of the probability of success (default: %(default)s)")
+    parser.add_argument("--held-out", type=real(0, 1), default=0.25, help="share of the episodes (default: %(default)s)")
+    parser.add_argument("--seed", type=whole(0), default=0, help="of weights and batches (default: %(default)s)")
     parser.add_argument("--traceback", action="store_true", help="show errors with their traceback")
     return parser.parse_args(list(argv))
 

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from rlinf.core.errors import ConfigError
-from rlinf.envs.recording import lerobot_writer, record_expert
+from rlinf.envs.recording import LeRobotWriter, record_expert
 from rlinf.envs.tabletop import Tabletop
 from rlinf.runners import open_run_folder, read_embodied_sft
 from rlinf.runners.embodied_sft.rules import check_data
@@ -24,7 +24,7 @@ CLUSTER = {"backend": "local", "virtual_accelerators": {"count": 1}, "component_
 def demonstrate(folder: Path, task: Any, episodes: int, *, noise: float = 0.0, num_envs: int = 4, **params: Any) -> None:
     """Records episodes of the tabletop's expert, as a LeRobot dataset of images."""
     env = Tabletop(task=task, **params).make(num_envs, max_episode_steps=None, ignore_terminations=False, render=False)
-    record_expert(env, lerobot_writer(folder, fps=20, use_videos=False, finalize_interval=9), episodes=episodes, noise=noise)
+    record_expert(env, LeRobotWriter(folder, fps=20, use_videos=False, finalize_interval=9), episodes=episodes, noise=noise)
 
 
 def learn(data: dict[str, Any]) -> Path:

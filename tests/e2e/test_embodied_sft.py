@@ -10,7 +10,7 @@ import pytest
 import torch
 from sft_run import CLUSTER, demonstrate, learn, metrics, refused, weights
 
-from rlinf.envs.recording import lerobot_writer, record_expert
+from rlinf.envs.recording import LeRobotWriter, record_expert
 from rlinf.envs.tabletop import Tabletop
 from rlinf.models import read_statistics
 from rlinf.runners import open_run_folder, read_embodied
@@ -165,7 +165,7 @@ def test_what_does_not_fit_is_refused_with_the_names_of_both_sides(tmp_path: Pat
 
 def test_episodes_without_a_task_teach_no_model_that_is_told_one(tmp_path: Path) -> None:
     env = Tabletop(task="slots").make(2, max_episode_steps=None, ignore_terminations=False, render=False)
-    record_expert(env, lerobot_writer(tmp_path / "data", fps=20), episodes=2)
+    record_expert(env, LeRobotWriter(tmp_path / "data", fps=20), episodes=2)
     told = recipe(tmp_path, tmp_path / "data", OFT)
     told["data"]["keys"] = {"main_images": "observation.state"}
     refused(told, "data: 'openvla_oft' follows instructions, and an episode of", "has no task")

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from sft_run import CLUSTER
 
-from rlinf.envs.recording import lerobot_writer, record_expert
+from rlinf.envs.recording import LeRobotWriter, record_expert
 from rlinf.envs.tabletop import Tabletop
 from rlinf.models._tokenizers import tiny_tokenizer
 from rlinf.models.pi0._network import PiNetwork
@@ -55,7 +55,7 @@ def run(task_type: str, folder: Path, start: Path, **sections: Any) -> dict[str,
 
 def test_fine_tuning_keeps_its_statistics_if_told_to(tmp_path: Path, lerobot: Path) -> None:
     env = Tabletop(**SLOTS).make(4, max_episode_steps=None, ignore_terminations=False, render=False)  # type: ignore[arg-type]
-    record_expert(env, lerobot_writer(tmp_path / "data", fps=20, use_videos=False, finalize_interval=9), episodes=4)
+    record_expert(env, LeRobotWriter(tmp_path / "data", fps=20, use_videos=False, finalize_interval=9), episodes=4)
     data = {"path": str(tmp_path / "data"), "statistics": "model"}
     found = run("embodied_sft", tmp_path, lerobot, data=data, actor={"model": PI0, "global_batch_size": 4})
     assert found["actions.first"].tolist() == found["states.second"].tolist() == [0.75, 0.75]

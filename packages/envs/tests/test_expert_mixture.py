@@ -10,7 +10,7 @@ from rlinf.core.errors import ConfigError
 from rlinf.core.evaluation import EpisodeProtocol
 from rlinf.envs.evaluation import play
 from rlinf.envs.offline import LeRobot
-from rlinf.envs.recording import ExpertMixture, lerobot_writer, record_expert
+from rlinf.envs.recording import ExpertMixture, LeRobotWriter, record_expert
 from rlinf.envs.tabletop import Tabletop
 
 PROTOCOL = EpisodeProtocol(env="tables", init_ids=tuple(range(6)), seeds=(5,), initial_states="seed")
@@ -79,7 +79,7 @@ def test_nothing_is_kept_that_nobody_wants_and_nobody_is_asked_who_knows_nothing
 def test_episodes_are_added_to_a_dataset_and_removed_with_what_came_after(tmp_path):
     pytest.importorskip("pyarrow", reason="the extra rlinf-envs[recording] is not installed")
     rgb = {"obs_mode": "rgb", "image_size": 8}
-    record_expert(tables(2, **rgb), lerobot_writer(tmp_path / "given", fps=10, use_videos=False, finalize_interval=9), episodes=2)
+    record_expert(tables(2, **rgb), LeRobotWriter(tmp_path / "given", fps=10, use_videos=False, finalize_interval=9), episodes=2)
     given, folder = LeRobot(path=str(tmp_path / "given")), str(tmp_path / "grown")
     rounds = [list(played(2, beta, **rgb)[0].values()) for beta in (0.5, 0.0)]
 
@@ -107,7 +107,7 @@ def test_episodes_are_added_to_a_dataset_and_removed_with_what_came_after(tmp_pa
 
 def test_a_round_that_fails_adds_nothing(tmp_path):
     pytest.importorskip("pyarrow", reason="the extra rlinf-envs[recording] is not installed")
-    record_expert(tables(2), lerobot_writer(tmp_path / "given", fps=10), episodes=2)
+    record_expert(tables(2), LeRobotWriter(tmp_path / "given", fps=10), episodes=2)
     given, folder = LeRobot(path=str(tmp_path / "given")), str(tmp_path / "grown")
     given.append(folder, given.open().episodes(), keep=0)
 

@@ -8,7 +8,7 @@ from kept_episodes import Kept
 
 from rlinf.core.errors import ConfigError
 from rlinf.core.evaluation import EpisodeProtocol
-from rlinf.envs.recording import lerobot_writer, record_expert
+from rlinf.envs.recording import expect_new, record_expert
 from rlinf.envs.tabletop.config import Tabletop
 
 
@@ -49,9 +49,23 @@ def test_a_slow_expert_needs_longer_and_may_fail():
 def test_who_has_no_expert_and_senseless_numbers_are_refused(counters, tmp_path):
     with pytest.raises(ConfigError, match="has no scripted expert"):
         record_expert(counters(2), Kept(), episodes=1)
-    with pytest.raises(ConfigError, match="expected 0 < speed ≤ 1"):
-        record_expert(tables(1), Kept(), episodes=1, speed=0.0)
-    (tmp_path / "meta").mkdir()
-    (tmp_path / "meta/info.json").touch()
-    with pytest.raises(ConfigError, match=r"there is a dataset at .* already"):
-        lerobot_writer(tmp_path, fps=20)
+    for numbers, said in (
+        ({"speed": 0.0}, r"^speed: expected a value in \(0, 1\], found 0"),
+        ({"noise": float("nan")}, "^noise: expected at least 0, found nan"),
+        ({"episodes": -3}, "^episodes: expected at least 1, found -3"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            record_expert(tables(1), Kept(), **{"episodes": 1, **numbers})
+
+
+def test_a_new_dataset_is_added_to_nothing(tmp_path):
+    expect_new(tmp_path / "new", "--out")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/.lock").touch()
+    expect_new(tmp_path / "run", "--out")
+    for name in ("summary.json", "a", "b", "c"):
+        (tmp_path / "run" / name).touch()
+    with pytest.raises(ConfigError, match=r"^--out: expected a new folder, found '.*run' with a, b, c in it\. Remove it, or name"):
+        expect_new(tmp_path / "run", "--out")
+    with pytest.raises(ConfigError, match=r"^--out: expected a new folder, found a file at '.*summary\.json'"):
+        expect_new(tmp_path / "run/summary.json", "--out")

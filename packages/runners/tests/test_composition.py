@@ -28,7 +28,7 @@ def test_every_value_knows_where_it_came_from(recipes: Path) -> None:
 
 
 def test_an_unknown_recipe_names_the_nearest(recipes: Path) -> None:
-    with pytest.raises(UnknownName, match=r"no recipe 'chld'\. Did you mean 'child'"):
+    with pytest.raises(UnknownName, match=r"no recipe 'chld' in '.*'\. Did you mean 'child'"):
         compose_recipe(recipes, "chld")
 
 
@@ -133,3 +133,7 @@ def test_an_app_finds_recipes_in_the_folders_beside_its_own(tmp_path: Path) -> N
     for argv in (("--config-name", "hidden"), ("--config-dir", str(tmp_path / "other"), "--config-name", "theirs")):
         with pytest.raises(UnknownName, match="no recipe"):
             found(*argv)
+    with pytest.raises(UnknownName, match=r"no recipe 'thiers'\. Did you mean 'theirs'\? Recipes: ours, theirs\."):
+        found("--config-name", "thiers")
+    with pytest.raises(ConfigError, match=r"^--config-dir: there is no folder '.*nowhere'\. Name one"):
+        found("--config-dir", str(tmp_path / "nowhere"))

@@ -112,6 +112,13 @@ def test_neither_a_checkpoint_nor_a_recipe() -> None:
             parsed(*argv)
 
 
+def test_both_a_checkpoint_and_a_recipe(recipes: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"^CHECKPOINT: expected a checkpoint or a recipe, found both: 'logs/a' and --config-name toy"
+    ):
+        parsed("logs/a", "--config-name", "toy", config_dir=recipes)
+
+
 def test_a_mistyped_path_is_told_with_the_keys(recipes: Path) -> None:
     with pytest.raises(ConfigError, match=r"CHECKPOINT: there is nothing at '.*/logs/nowhere'.*runner\.ckpt_path"):
         parsed("logs/nowhere")
@@ -198,9 +205,9 @@ def test_what_differs_is_named(toy_data: dict[str, Any]) -> None:
 
 def test_a_file_that_holds_no_protocol(tmp_path: Path, toy_data: dict[str, Any]) -> None:
     file = tmp_path / "x.json"
-    for text in ("[", "[]", "{}", '{"protocol": 1}', '{"env": "a"}'):
+    for text in ("[", "[]", "{}", '{"protocol": 1}', '{"env": "a"}', '{"protocol": {"data": {}, "hash": "1"}}'):
         file.write_text(text)
-        with pytest.raises(ConfigError, match="--protocol"):
+        with pytest.raises(ConfigError, match="^--protocol"):
             read_protocol(file)
     changed_by_hand = {**episode_protocol(read_embodied(toy_data), final=True).to_dict(), "mode": "train"}
     file.write_text(json.dumps(changed_by_hand))

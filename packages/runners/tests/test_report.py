@@ -180,15 +180,21 @@ def test_the_command_writes_into_the_run_or_where_it_is_told(tmp_path: Path, cap
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        ([], "a run is missing"),
-        (["--ot", "x"], "unknown option '--ot'"),
-        (["nowhere"], "'nowhere' holds no metrics.jsonl"),
-        (["run", "--out"], "a file is missing"),
+        ([], "the following arguments are required: RUN"),
+        (["--ot", "x"], "unrecognized arguments: --ot. Did you mean '--out'?"),
+        (["run", "--out"], "argument --out: expected one argument"),
     ],
 )
-def test_what_is_mistyped_is_refused(args: list[str], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_what_is_mistyped_is_refused(args: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
         report(args)
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_folder_that_is_no_run_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"'nowhere' holds no metrics\.jsonl"):
+        report(["nowhere"])
 
 
 def test_a_damaged_file_is_named_with_its_line(tmp_path: Path) -> None:

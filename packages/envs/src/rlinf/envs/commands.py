@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import functools
 import inspect
 import json
@@ -16,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from rlinf.core.arguments import ArgumentParser, whole
 from rlinf.core.data import ArraySpec, EnvSpec
 from rlinf.core.errors import ConfigError, ContractError, RLinfError
 from rlinf.core.registry import ENVS, is_unverified
@@ -32,12 +32,14 @@ def check_env(args: Sequence[str]) -> int:
     Returns:
         0 if every line of the contract holds or is waived, 1 if one is broken.
     """
-    parser = argparse.ArgumentParser(prog="rlinf check-env", description="Examines a vector environment and says what it costs.")
+    parser = ArgumentParser(prog="rlinf check-env", description="Examines a vector environment and says what it costs.")
     parser.add_argument("env", help="a registered environment, or module:attr of a configuration class or of a factory")
     parser.add_argument("params", nargs="*", metavar="key=value", help="parameters of a registered environment")
-    parser.add_argument("--num-envs", type=int, default=3, help="environments to build (3)")
-    parser.add_argument("--steps", type=int, default=100, help="steps to time (100)")
-    parser.add_argument("--max-episode-steps", type=int, default=None, help="truncate earlier than the environment does by itself")
+    parser.add_argument("--num-envs", type=whole(1), default=3, help="environments to build (3)")
+    parser.add_argument("--steps", type=whole(1), default=100, help="steps to time (100)")
+    parser.add_argument(
+        "--max-episode-steps", type=whole(1), default=None, help="truncate earlier than the environment does by itself"
+    )
     given = parser.parse_args(list(args))
     subject = _subject(given.env, _params(given.params), given.num_envs, given.max_episode_steps)
     if is_unverified(type(subject.config).__module__):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -14,6 +13,7 @@ from unittest import mock
 
 import numpy as np
 
+from rlinf.core.arguments import ArgumentParser, real, whole
 from rlinf.core.data import ArraySpec, EnvSpec
 from rlinf.core.errors import ConfigError, ContractError, RLinfError
 from rlinf.core.models import build_model
@@ -52,11 +52,11 @@ def check_policy(args: Sequence[str]) -> int:
     Returns:
         0 if every line of the contract holds, 1 if one is broken.
     """
-    parser = argparse.ArgumentParser(prog="rlinf check-policy", description="Examines a policy on made-up observations.")
+    parser = ArgumentParser(prog="rlinf check-policy", description="Examines a policy on made-up observations.")
     parser.add_argument("policy", help="a registered model, or module:attr of a configuration class or of a factory(spec, *, seed)")
     parser.add_argument("params", nargs="*", metavar="key=value", help="hyper-parameters with JSON values: hidden_sizes=[32,32]")
-    parser.add_argument("--tolerance", type=float, default=1e-5, help="of log-probabilities that must agree (1e-5, for float32)")
-    parser.add_argument("--seed", type=int, default=0, help="of the weights (0)")
+    parser.add_argument("--tolerance", type=real(0), default=1e-5, help="of log-probabilities that must agree (1e-5, for float32)")
+    parser.add_argument("--seed", type=whole(0), default=0, help="of the weights (0)")
     given = parser.parse_args(list(args))
     # After parsing, so that help and refusals load no torch.
     import torch

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rlinf.core.arguments import ArgumentParser
 from rlinf.core.errors import ConfigError, each_fault, refuse
 from rlinf.core.evaluation import EvalReport
 from rlinf.core.protocols import Placement
@@ -27,17 +28,13 @@ def config(args: Sequence[str]) -> int:
 
     With `--memory` it says instead what weights, gradients and optimizer take on each device.
     """
-    arguments = [each for each in args if each != "--memory"]
-    key = ""
-    if "--explain" in arguments:
-        at = arguments.index("--explain")
-        if at + 1 == len(arguments):
-            raise ConfigError("rlinf config --explain", "a key is missing", "Name one, such as runner.max_steps.")
-        key = arguments.pop(at + 1)
-        arguments.pop(at)
-    composition = compose_recipe(*_recipe("config", arguments), arguments[1:])
+    parser = _recipe_parser("config", config.__doc__)
+    parser.add_argument("--explain", default="", metavar="KEY", help="of this key alone, or of all below it, such as actor.model")
+    parser.add_argument("--memory", action="store_true", help="say what weights, gradients and optimizer take on each device")
+    given = parser.parse_intermixed_args(list(args))
+    composition = compose_recipe(given.recipe.parent, given.recipe.stem, given.overrides)
     cfg = task_type_of(composition.data).read(composition.data)
-    said = _memory(cfg) if "--memory" in args else explain_run(cfg, composition.provenance, key)
+    said = _memory(cfg) if given.memory else explain_run(cfg, composition.provenance, given.explain)
     sys.stdout.write(said + "\n")
     return 0
 
@@ -55,8 +52,10 @@ def _memory(cfg: RunConfig) -> str:
 
 def train(args: Sequence[str]) -> int:
     """Runs a recipe, of whichever task type it is: `rlinf train <recipe.yaml> [key=value …]`."""
-    folder, recipe = _recipe("train", args)
-    run_app(lambda argv: run_recipe(compose_recipe(folder, recipe, argv)), args[1:])
+    parser = _recipe_parser("train", train.__doc__)
+    parser.add_argument("--traceback", action="store_true", help="show errors with their traceback")
+    given = parser.parse_intermixed_args(list(args))
+    run_app(lambda argv: run_recipe(compose_recipe(given.recipe.parent, given.recipe.stem, argv)), given.overrides)
     return 0
 
 
@@ -165,9 +164,9 @@ def run_recipe(composition: Composition) -> int:
     return 0
 
 
-def _recipe(command: str, args: Sequence[str]) -> tuple[Path, str]:
-    """The folder and the name of the recipe that a command names first."""
-    if not args:
-        raise ConfigError(f"rlinf {command}", "a recipe is missing", f"rlinf {command} path/to/recipe.yaml [key=value …]")
-    recipe = Path(args[0])
-    return recipe.parent, recipe.stem
+def _recipe_parser(command: str, description: str | None) -> ArgumentParser:
+    """Of a command that names a recipe first."""
+    parser = ArgumentParser(prog=f"rlinf {command}", description=description)
+    parser.add_argument("recipe", type=Path, help="the file of a recipe")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes to it, such as runner.max_steps=20")
+    return parser

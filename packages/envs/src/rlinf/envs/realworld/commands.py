@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from rlinf.core.arguments import ArgumentParser
 from rlinf.core.config import read
 from rlinf.core.errors import ConfigError
 from rlinf.envs.realworld.client import ControllerClient, RobotState
@@ -16,8 +17,11 @@ from rlinf.envs.realworld.server import LOOPBACK, Serving
 
 
 def robot(args: Sequence[str]) -> int:
-    """`rlinf robot serve simulated_franka --port 7000`, then `rlinf robot state|stop|recover|console 127.0.0.1:7000`."""
-    parser = argparse.ArgumentParser(prog="rlinf robot", description="A robot's controller, and those who use it.")
+    """Drives a robot, shows and stops it: `rlinf robot serve simulated_franka --port 7000`.
+
+    And then `rlinf robot state|stop|recover|console 127.0.0.1:7000`.
+    """
+    parser = ArgumentParser(prog="rlinf robot", description="A robot's controller, and those who use it.")
     parts = parser.add_subparsers(dest="part", required=True)
     serve = parts.add_parser("serve", help="drive a robot, beside it, for whoever connects")
     serve.add_argument("robot", help="a registered robot, or module:attr of its configuration")

@@ -3,8 +3,8 @@
 from rlinf.envs.recording.config import Recording as Recording
 from rlinf.envs.recording.episode import Episode as Episode
 from rlinf.envs.recording.episode import Writer as Writer
-from rlinf.envs.recording.experts import lerobot_writer as lerobot_writer
 from rlinf.envs.recording.experts import record_expert as record_expert
+from rlinf.envs.recording.files import expect_new as expect_new
 from rlinf.envs.recording.lerobot import LeRobotWriter as LeRobotWriter
 from rlinf.envs.recording.mixture import ExpertMixing as ExpertMixing
 from rlinf.envs.recording.mixture import ExpertMixture as ExpertMixture

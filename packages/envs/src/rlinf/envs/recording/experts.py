@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from gymnasium.vector import VectorEnv
 
 from rlinf.core.capabilities import HasExpert
+from rlinf.core.config import expect_at_least, expect_range
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError
 from rlinf.core.evaluation import EpisodeProtocol, EpisodeResult, Turn
 from rlinf.core.random import keyed_seed
 from rlinf.envs.evaluation import play
 from rlinf.envs.recording.episode import Writer
-from rlinf.envs.recording.lerobot import LeRobotWriter
 from rlinf.envs.recording.wrapper import RecordEpisodes
 from rlinf.envs.spaces import describe
 from rlinf.envs.wrappers.interventions import HasHuman
@@ -58,9 +57,9 @@ def record_expert(
         ConfigError: the environment has no expert, or a number is out of its range.
     """
     acts = _acting(env.unwrapped, human=human)
-    if not 0.0 < speed <= 1.0 or noise < 0.0 or episodes < 1:
-        found = f"found {speed}, {noise} and {episodes}"
-        raise ConfigError("collect", f"expected 0 < speed ≤ 1, noise ≥ 0 and at least 1 episode, {found}")
+    expect_at_least("episodes", episodes, 1)
+    expect_range("speed", speed, 0, 1, open_low=True)
+    expect_at_least("noise", noise, 0)
     recorded = RecordEpisodes(env, writer, only_success=only_success)
     spec: EnvSpec = describe(env)
 
@@ -89,18 +88,3 @@ def _acting(env: Any, *, human: bool) -> Callable[[], Any]:
         problem = f"{type(env).__name__} has no scripted expert (expert_actions)"
         raise ConfigError("env", problem, "Record a policy instead (env.eval.data_collection), or a person.")
     return env.expert_actions
-
-
-def lerobot_writer(folder: str | Path, **settings: Any) -> LeRobotWriter:
-    """The writer of a new LeRobot dataset.
-
-    Args:
-        folder: the root of the dataset.
-        settings: those of `LeRobotWriter`.
-
-    Raises:
-        ConfigError: there is a dataset already, to which demonstrations of another seed or speed would be added.
-    """
-    if (Path(folder) / "meta" / "info.json").exists():
-        raise ConfigError("collect", f"there is a dataset at '{folder}' already", "Remove it, or name another folder with --out.")
-    return LeRobotWriter(folder, **settings)

@@ -8,7 +8,11 @@ import os
 from collections.abc import Generator
 from pathlib import Path
 
-from rlinf.core.errors import RLinfError
+from rlinf.core.errors import ConfigError, RLinfError
+
+_LOCK = ".lock"
+_SHOWN = 3
+"""Names that a message lists."""
 
 
 @contextlib.contextmanager
@@ -32,6 +36,20 @@ def replaced(path: Path) -> Generator[Path]:
         part.unlink(missing_ok=True)
 
 
+def expect_new(folder: Path, place: str) -> None:
+    """Refuses a place where something is already, to which a new dataset would be added.
+
+    Raises:
+        ConfigError: it is a file, or a folder that is not empty.
+    """
+    remedy = "Remove it, or name another folder."
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(place, f"expected a new folder, found a file at '{folder}'", remedy)
+    held = sorted(each.name for each in folder.iterdir() if each.name != _LOCK) if folder.exists() else []
+    if held:
+        raise ConfigError(place, f"expected a new folder, found '{folder}' with {', '.join(held[:_SHOWN])} in it", remedy)
+
+
 class FolderLock:
     """Keeps a second writer out of a folder; the system releases it when the process dies.
 
@@ -39,20 +57,21 @@ class FolderLock:
         folder: made if missing.
 
     Raises:
-        RLinfError: another process writes there, or the folder can't be made.
+        ConfigError: another process writes there, or the folder can't be made.
     """
 
     def __init__(self, folder: Path) -> None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._file = (folder / ".lock").open("w")
+            self._file = (folder / _LOCK).open("w")
         except OSError as error:
-            raise RLinfError("recording", f"{folder} can't be written: {error}", "Choose another folder.") from error
+            problem = f"'{folder}' can't be written ({error.strerror})"
+            raise ConfigError("recording", problem, "Choose another folder.") from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             self._file.close()
-            raise RLinfError("recording", f"another writer is at work in {folder}", "Give each process a folder.") from error
+            raise ConfigError("recording", f"another writer is at work in {folder}", "Give each process a folder.") from error
 
     def release(self) -> None:
         """Lets others write; a second call does nothing."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from rlinf.core.arguments import ArgumentParser, real, whole
 from rlinf.core.data.offline import OfflineEpisode
 from rlinf.core.errors import RLinfError
 from rlinf.core.replay.saved_episodes import SavedEpisode
@@ -50,10 +50,8 @@ def replay(args: Sequence[str]) -> int:
     return 1 if damaged else 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="rlinf replay", description="Looks at what runs collected, and brings it into other forms."
-    )
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(prog="rlinf replay", description="Looks at what runs collected, and brings it into other forms.")
     actions = parser.add_subparsers(dest="action", required=True)
     for action, text in (
         ("inspect", "says what there is"),
@@ -68,9 +66,9 @@ def _parser() -> argparse.ArgumentParser:
             continue
         own.add_argument("target", type=Path, help="a folder, which is made")
         own.add_argument("--to", choices=list(TARGETS), required=action == "convert", default="replay", help="format (replay)")
-        own.add_argument("--fps", type=int, default=20, help="control steps a second, for lerobot (20)")
+        own.add_argument("--fps", type=whole(1), default=20, help="control steps a second, for lerobot (20)")
         if action == "filter":
-            own.add_argument("--min-return", type=float, help="the least sum of rewards of an episode")
+            own.add_argument("--min-return", type=real(), help="the least sum of rewards of an episode")
             own.add_argument("--only-success", action="store_true", help="leave out what was never solved")
     return parser
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from rlinf.core.arguments import ArgumentParser, real, whole
 from rlinf.core.errors import ConfigError
 from rlinf.core.sandbox import Execution, ExecutionLimits
 from rlinf.envs.sandbox.levels import LEVELS, MEANING
@@ -14,17 +14,17 @@ from rlinf.envs.sandbox.process import ProcessSandbox
 
 
 def sandbox(args: Sequence[str]) -> int:
-    """Lists the levels: `rlinf sandbox`; or runs a program: `rlinf sandbox program.py < its-input`.
+    """Says how far programs can be confined here, or runs one: `rlinf sandbox`, `rlinf sandbox program.py < its-input`.
 
     Returns:
         0 if a level is allowed, or the program ended well; 1 otherwise.
     """
-    parser = argparse.ArgumentParser(prog="rlinf sandbox", description="How far this machine can confine programs; runs one.")
+    parser = ArgumentParser(prog="rlinf sandbox", description="How far this machine can confine programs; runs one.")
     parser.add_argument("program", nargs="?", help="a file in Python to run; its levels are listed without")
     parser.add_argument("--level", choices=LEVELS, default=LEVELS[-1], help=f"the least that it must be confined ({LEVELS[-1]})")
-    parser.add_argument("--wall-s", type=float, default=10.0, help="seconds that it may take (10)")
-    parser.add_argument("--memory-mb", type=int, default=512, help="MiB that it may take (512)")
-    parser.add_argument("--processes", type=int, default=1, help="processes that it may have at one time (1)")
+    parser.add_argument("--wall-s", type=real(0, open_low=True), default=10.0, help="seconds that it may take (10)")
+    parser.add_argument("--memory-mb", type=whole(1), default=512, help="MiB that it may take (512)")
+    parser.add_argument("--processes", type=whole(1), default=1, help="processes that it may have at one time (1)")
     given = parser.parse_args(list(args))
     if given.program is None:
         return _list_levels()

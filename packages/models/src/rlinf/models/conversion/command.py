@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from rlinf.core.arguments import ArgumentParser
 from rlinf.core.errors import ConfigError, did_you_mean
+from rlinf.models.conversion.formats import formats
 
 
 def convert(args: Sequence[str]) -> int:
     """Writes a checkpoint in another format: `rlinf convert <source> <target> --to FORMAT [--like FOLDER] [key=value …]`."""
-    from rlinf.models.commands import parameter
-    from rlinf.models.conversion.sources import find_source
-    from rlinf.models.conversion.targets import Request, targets, write_target
-
-    formats = targets()
-    parser = argparse.ArgumentParser(prog="rlinf convert", description="Writes a checkpoint in another format.")
+    known = formats()
+    parser = ArgumentParser(prog="rlinf convert", description="Writes a checkpoint in another format.")
     parser.add_argument("source", type=Path, help="a run, a global_step_N, a saved policy, weights, or another project's folder")
     parser.add_argument("target", type=Path, help="where; it is made")
-    parser.add_argument("--to", required=True, metavar="FORMAT", help=", ".join(formats))
+    parser.add_argument("--to", required=True, metavar="FORMAT", help=", ".join(known))
     parser.add_argument("--like", type=Path, metavar="FOLDER", help="a folder of that format, for its other files, names and types")
     parser.add_argument("--overwrite", action="store_true", help="replace an older checkpoint")
     parser.add_argument("params", nargs="*", metavar="key=value", help="of the format, such as tensor_model_parallel_size=2")
     given = parser.parse_intermixed_args(list(args))
-    if given.to not in formats:
-        raise ConfigError("--to", f"no format '{given.to}'", did_you_mean(given.to, formats, label="Formats"))
+    if given.to not in known:
+        raise ConfigError("--to", f"no format '{given.to}'", did_you_mean(given.to, known, label="Formats"))
+    # What reads and writes imports torch, for which help and a mistyped option need not wait.
+    from rlinf.models.commands import parameter
+    from rlinf.models.conversion.sources import find_source
+    from rlinf.models.conversion.targets import Request, write_target
+
     source = find_source(given.source)
     params = dict(parameter(each, place="rlinf convert") for each in given.params)
     request = Request(

@@ -22,6 +22,7 @@ from rlinf.models.checkpoints.fitting import fit, unwrapped
 from rlinf.models.checkpoints.loading import CONFIG, read_json
 from rlinf.models.checkpoints.policies import describe_policy
 from rlinf.models.checkpoints.tensors import read_tensors, write_tensors
+from rlinf.models.conversion.formats import formats
 from rlinf.models.conversion.public_names import LANGUAGE, LEROBOT, OURS_ALONE, PUBLIC_NAMES, PUBLIC_TYPES
 from rlinf.models.conversion.robot_folders import robot_spec
 from rlinf.models.conversion.sources import Source, find_source
@@ -51,11 +52,6 @@ class Written:
     tensors: int
     left_out: tuple[str, ...] = ()
     """Weights that the format has no place for."""
-
-
-def targets() -> list[str]:
-    """All formats."""
-    return ["safetensors", "full_weights", "hf", "lerobot", *WEIGHT_LAYOUTS.names()]
 
 
 def write_target(request: Request) -> Written:
@@ -172,7 +168,7 @@ def _laid_down(request: Request) -> Written:
         return _lay_down(layout, read_tensors(source.path), source.path, request)
     if _model_type(request) not in LANGUAGE:
         found = f"{source.described} is no language model, and '{request.to}' is for such alone"
-        raise ConfigError("--to", found, f"Formats: {', '.join(targets())}.")
+        raise ConfigError("--to", found, f"Formats: {', '.join(formats())}.")
     with _between(request) as folder:
         _hugging_face(replace(request, target=folder, to="hf", params={}))
         return _lay_down(layout, read_tensors(folder), folder, request)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from rlinf.core.arguments import ArgumentParser
 from rlinf.core.config.provenance import Provenance, flatten
 from rlinf.core.errors import ConfigError, UnknownName, did_you_mean
 from rlinf.runners.config.choices import choices_of, overridden_in_part, replace_parameters
@@ -52,7 +52,7 @@ def parse_command_line(argv: Sequence[str], *, config_dir: Path, default: str, d
     Raises:
         ConfigError: no such recipe, or an override that Hydra can't parse.
     """
-    parser = argparse.ArgumentParser(description=description, epilog=f"recipes: {', '.join(recipes(config_dir))}")
+    parser = ArgumentParser(description=description, epilog=f"recipes: {', '.join(recipes(config_dir))}")
     parser.add_argument("--config-name", default=default, help="the recipe to run (default: %(default)s)")
     parser.add_argument("--config-dir", type=Path, default=config_dir, help="where recipes are looked for")
     parser.add_argument("--explain", metavar="KEY", help="say where the values at a key come from, and stop")
@@ -60,17 +60,22 @@ def parse_command_line(argv: Sequence[str], *, config_dir: Path, default: str, d
     parser.add_argument("overrides", nargs="*", help="Hydra overrides: key=value")
     # `parse_args` refuses overrides on both sides of an option.
     args = parser.parse_intermixed_args(list(argv))
-    folder = _folder_of(args.config_name, config_dir) if args.config_dir == config_dir else args.config_dir
+    folder = recipe_folder(args.config_name, config_dir) if args.config_dir == config_dir else args.config_dir
     composition = compose_recipe(folder, args.config_name, args.overrides)
     return CommandLine(composition=composition, explain=args.explain, traceback=args.traceback)
 
 
-def _folder_of(name: str, config_dir: Path) -> Path:
-    """Where an app's recipe is: in its own folder of recipes, or in one beside it, as those of fine-tuning are."""
-    file = f"{name.removesuffix('.yaml')}.yaml"
-    return next(
-        (folder for folder in (config_dir, *sorted(config_dir.parent.glob("config*"))) if (folder / file).is_file()), config_dir
-    )
+def recipe_folder(name: str, config_dir: Path) -> Path:
+    """Where an app's recipe is: in its own folder of recipes, or in one beside it, as those of fine-tuning are.
+
+    Raises:
+        UnknownName: in none of them.
+    """
+    folders = [config_dir, *sorted(config_dir.parent.glob("config*"))]
+    found = next((each for each in folders if (each / f"{name.removesuffix('.yaml')}.yaml").is_file()), None)
+    if found is None:
+        raise _no_recipe(name.removesuffix(".yaml"), sorted({recipe for each in folders for recipe in recipes(each)}))
+    return found
 
 
 def recipes(config_dir: Path) -> list[str]:
@@ -89,9 +94,10 @@ def compose_recipe(config_dir: Path, name: str, overrides: Sequence[str] = ()) -
         ConfigError: YAML or an override is malformed.
     """
     name = name.removesuffix(".yaml")
+    if not config_dir.is_dir():
+        raise ConfigError("--config-dir", f"there is no folder '{config_dir}'", "Name one with recipes, each a YAML file.")
     if not (config_dir / f"{name}.yaml").is_file():
-        hint = did_you_mean(name, recipes(config_dir), label="Recipes")
-        raise UnknownName("--config-name", f"no recipe '{name}'", hint)
+        raise _no_recipe(name, recipes(config_dir), f" in '{config_dir}'")
     layers = recipe_layers(config_dir, name)
     origins = {path: layer.file for layer in layers for path in layer.values}
     forced = [_forced(override) for override in overrides]
@@ -107,6 +113,10 @@ def compose_recipe(config_dir: Path, name: str, overrides: Sequence[str] = ()) -
     except ConfigError:
         dropped = {}  # no such task type, or no whole recipe without the overrides: reading says what is wrong
     return Composition(name=name, data=data, provenance={**origins, **dict.fromkeys(explicit, "command line"), **dropped})
+
+
+def _no_recipe(name: str, known: Sequence[str], where: str = "") -> UnknownName:
+    return UnknownName("--config-name", f"no recipe '{name}'{where}", did_you_mean(name, known, label="Recipes"))
 
 
 def read_recipe(path: Path, overrides: Sequence[str] = ()) -> Mapping[str, Any]:

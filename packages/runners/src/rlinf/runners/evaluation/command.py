@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import shlex
 import sys
@@ -16,12 +15,13 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from rlinf.core.arguments import ArgumentParser
 from rlinf.core.config.provenance import flatten
 from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.core.evaluation import EpisodeProtocol, EvalProtocol, EvalReport
 from rlinf.runners.checkpoints.checkpoint import Checkpoint, hold_checkpoint, read_checkpoint
 from rlinf.runners.config.choices import replace_parameters
-from rlinf.runners.config.composition import compose_recipe, recipes
+from rlinf.runners.config.composition import compose_recipe, recipe_folder, recipes
 from rlinf.runners.config.paths import moved_paths
 from rlinf.runners.config.schema import RunnerConfig
 from rlinf.runners.evaluation.policy import EvaluatedPolicy, weight_sums
@@ -99,7 +99,7 @@ def parse_evaluation(argv: Sequence[str], *, config_dir: Path, description: str)
     Raises:
         ConfigError: neither or both are named, there is no such checkpoint, or it is damaged, or an override can't be read.
     """
-    parser = argparse.ArgumentParser(description=description, epilog=f"recipes: {', '.join(recipes(config_dir))}")
+    parser = ArgumentParser(description=description, epilog=f"recipes: {', '.join(recipes(config_dir))}")
     parser.add_argument("checkpoint", nargs="?", help="a global_step_N folder, or the folder of a run")
     parser.add_argument(
         "--config-name", help="the recipe to evaluate, in place of a checkpoint; runner.ckpt_path names its weights"
@@ -119,9 +119,14 @@ def parse_evaluation(argv: Sequence[str], *, config_dir: Path, description: str)
     if args.config_name is not None:
         # argparse takes the first override for the checkpoint.
         overrides = overrides if named is None else [named, *overrides]
+        if named is not None and "=" not in named and not named.startswith("~"):
+            problem = f"expected a checkpoint or a recipe, found both: '{named}' and --config-name {args.config_name}"
+            raise ConfigError("CHECKPOINT", problem, f"Leave one out; the weights of a recipe are runner.ckpt_path={named}.")
+        own = args.config_dir == config_dir
+        folder = recipe_folder(args.config_name, config_dir) if own else args.config_dir
 
         def composed(changes: Sequence[str]) -> Mapping[str, Any]:
-            return _without_resuming(compose_recipe(args.config_dir, args.config_name, changes).data)
+            return _without_resuming(compose_recipe(folder, args.config_name, changes).data)
 
         return _command(None, composed, overrides, entries, published, line, started)
     # Without a checkpoint, argparse takes the first override for one.

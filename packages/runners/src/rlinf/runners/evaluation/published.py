@@ -26,9 +26,10 @@ def read_protocol(path: Path) -> EvalProtocol:
     except (OSError, ValueError) as error:
         raise ConfigError(OPTION, f"'{path}' can't be read ({error})", "Name a summary.json, or a protocol as JSON.") from error
     found = cast("Mapping[str, Any]", content).get("protocol", content) if isinstance(content, Mapping) else None
-    # Written with every protocol: a file without it is something else.
-    if not isinstance(found, Mapping) or "hash" not in found:
-        raise ConfigError(OPTION, f"expected a protocol with its hash in '{path}', found none", "Name a summary.json.")
+    # Written with every protocol: a file without them is something else, such as the summary of a run that measures a loss alone.
+    if not isinstance(found, Mapping) or not {"kind", "hash"} <= {*found}:
+        remedy = "Name the summary.json of an evaluation."
+        raise ConfigError(OPTION, f"expected a protocol with its kind and hash in '{path}', found none", remedy)
     return EvalProtocol.from_dict(cast("Mapping[str, Any]", found), place=f"{path}: protocol")
 
 

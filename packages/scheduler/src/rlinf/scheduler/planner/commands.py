@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
+from rlinf.core.arguments import ArgumentParser, real, whole
 from rlinf.core.errors import ConfigError, PlacementError, did_you_mean
 from rlinf.core.registry import RECIPES
 from rlinf.scheduler.config import ClusterConfig, PlannerConfig, read_cluster
@@ -37,7 +38,7 @@ def plan(args: Sequence[str]) -> int:
 
     Nothing is started but the calibration, if a profile is a recipe.
     """
-    parser = argparse.ArgumentParser(prog="rlinf plan", description=plan.__doc__)
+    parser = ArgumentParser(prog="rlinf plan", description=plan.__doc__)
     parser.add_argument("recipe", nargs="?", help="a recipe; without one, what was profiled is planned for again")
     parser.add_argument("overrides", nargs="*", help="key=value, such as cluster.virtual_accelerators.count=8")
     profile = (
@@ -45,15 +46,15 @@ def plan(args: Sequence[str]) -> int:
     )
     profile += "overrides for a recipe stand behind it, within quotes"
     parser.add_argument("--profile", action="append", default=[], metavar="PATH", help=profile)
-    parser.add_argument("--devices", type=int, help="plan for so many devices, whatever there is")
-    parser.add_argument("--per-node", type=int, default=0, help="of which a node has so many")
-    parser.add_argument("--cores", type=int, help="CPU cores of a node, which the processes on virtual accelerators share")
+    parser.add_argument("--devices", type=whole(1), help="plan for so many devices, whatever there is")
+    parser.add_argument("--per-node", type=whole(0), default=0, help="of which a node has so many")
+    parser.add_argument("--cores", type=whole(1), help="CPU cores of a node, which the processes on virtual accelerators share")
     parser.add_argument("--memory", help="memory of a device, such as 80GiB")
     parser.add_argument("--front", action="store_true", help="also the best step for each number of weight versions of lag")
     parser.add_argument("--write", metavar="FILE", help="write the profile there, for cluster.planner.profile")
     parser.add_argument("--trace", metavar="FILE", help="write the predicted run as a trace, for https://ui.perfetto.dev")
     seconds = "how long the calibration of a recipe may take"
-    parser.add_argument("--calibration-s", type=float, default=CALIBRATION_S, metavar="SECONDS", help=seconds)
+    parser.add_argument("--calibration-s", type=real(0, open_low=True), default=CALIBRATION_S, metavar="SECONDS", help=seconds)
     asked = parser.parse_intermixed_args(list(args))
     with calibrated(asked.profile, timeout_s=asked.calibration_s, tell=_say) as profiles:
         return _plan(asked, profiles)
@@ -91,7 +92,7 @@ def _plan(asked: argparse.Namespace, profiles: Sequence[str | Path]) -> int:
 
 def what_if(args: Sequence[str]) -> int:
     """Replays a traced run under a change: `rlinf what-if TRACE --set env.devices=4 [--set …]`."""
-    parser = argparse.ArgumentParser(prog="rlinf what-if", description=what_if.__doc__)
+    parser = ArgumentParser(prog="rlinf what-if", description=what_if.__doc__)
     parser.add_argument("trace", help="a trace, or the folder of a traced run")
     change = "COMPONENT.devices=4 or 0-3, COMPONENT.parallel=2, COMPONENT.speed=2, COMPONENT.items=2, chunks=2, stages=2, max_lag=1"
     parser.add_argument(SET, action="append", default=[], metavar="KEY=VALUE", dest="changes", required=True, help=change)

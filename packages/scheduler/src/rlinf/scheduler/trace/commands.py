@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 
+from rlinf.core.arguments import ArgumentParser
 from rlinf.scheduler.trace.breakdown import Breakdown
 from rlinf.scheduler.trace.drawing import draw
 from rlinf.scheduler.trace.flow import Flow
@@ -20,7 +20,7 @@ TRACE = "a trace, or the folder of a traced run"
 
 def trace(args: Sequence[str]) -> int:
     """Says where the time of a traced run went: `rlinf trace summary|flow|diff|open TRACE …`."""
-    parser = argparse.ArgumentParser(prog="rlinf trace", description=trace.__doc__)
+    parser = ArgumentParser(prog="rlinf trace", description=trace.__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     helps = {
         "summary": "what each component did in a step, what it waited for, and the critical path",

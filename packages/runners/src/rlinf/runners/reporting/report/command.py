@@ -6,11 +6,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from rlinf.core.arguments import ArgumentParser
 from rlinf.core.errors import ConfigError
 from rlinf.runners.checkpoints.run_folder import RunFolder
 from rlinf.runners.reporting.report.page import write_page
-
-USAGE = "rlinf report RUN [RUN …] [--out report.html]"
 
 
 def report(args: Sequence[str]) -> int:
@@ -20,18 +19,12 @@ def report(args: Sequence[str]) -> int:
     go on; several are drawn in the same pictures. Without `--out` the file is `report.html` in the folder of a single run, or in
     the current folder.
     """
-    arguments, out = list(args), None
-    if "--out" in arguments:
-        at = arguments.index("--out")
-        if at + 1 == len(arguments):
-            raise ConfigError("rlinf report --out", "a file is missing", USAGE)
-        out = Path(arguments.pop(at + 1))
-        arguments.pop(at)
-    unknown = [each for each in arguments if each.startswith("-")]
-    if unknown or not arguments:
-        raise ConfigError("rlinf report", f"unknown option '{unknown[0]}'" if unknown else "a run is missing", USAGE)
-    runs = [Path(each) for each in arguments]
-    target = out or RunFolder(runs[0] if len(runs) == 1 else Path()).report
+    parser = ArgumentParser(prog="rlinf report", description=report.__doc__)
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="the folder of a run")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="the page (default: report.html in the folder of a single run)")
+    given = parser.parse_intermixed_args(list(args))
+    runs: list[Path] = given.runs
+    target = given.out or RunFolder(runs[0] if len(runs) == 1 else Path()).report
     try:
         sys.stdout.write(f"{write_page(runs, target)}\n")
     except OSError as error:

@@ -110,7 +110,7 @@ def test_a_receiver_that_never_asks_ends_the_wait_of_all(make):
 @pytest.mark.parametrize("messages", range(3, 14, 2))
 def test_a_receiver_that_dies_leaves_the_other_with_its_old_weights(make, messages):
     """It dies before the first part, between parts, or before it could say that all is well; no one hands over."""
-    sync, network, held = make(timeout_s=0.3), ToyNetwork(), many(seed=2)
+    sync, network, held = make(), ToyNetwork(), many(seed=2)
     before = checksums(held.tensors)
     messengers = [network.at("rollout", 0), network.at("rollout", 1, dies_after=messages)]
     sender, survivor, dead = exchange_at(sync, network.at("actor", 0), many(version=1, seed=1), messengers, [held, many(seed=2)])
@@ -125,7 +125,7 @@ def test_a_receiver_that_dies_leaves_the_other_with_its_old_weights(make, messag
 
 
 def test_what_an_interrupted_sync_has_left_does_not_disturb_the_next(make):
-    sync, network, held = make(timeout_s=0.3), ToyNetwork(), many(seed=2)
+    sync, network, held = make(), ToyNetwork(), many(seed=2)
     messenger = network.at("rollout", 0, dies_after=4)
     sender = network.at("actor", 0)
     first = exchange_at(sync, sender, many(version=1, seed=1), [messenger], [held])

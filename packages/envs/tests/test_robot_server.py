@@ -16,7 +16,7 @@ import pytest
 
 from rlinf.core.errors import ConfigError
 from rlinf.core.testing.env import EnvContract
-from rlinf.envs.realworld import ControllerClient, LinkFaults, RealWorld, RobotFault, Serving
+from rlinf.envs.realworld import ControllerClient, LinkFaults, RealWorld, RobotFault, Serving, session
 from rlinf.envs.realworld.commands import robot
 
 pytest.importorskip("mujoco")
@@ -71,6 +71,7 @@ def test_the_arm_stands_still_within_200_ms_of_a_client_that_is_killed_or_frozen
     finally:
         driver.kill()
         driver.wait()
+    until(lambda: server.driver is None)  # its last command has been read, too
     # In periods of the arm, from the last command that arrived; a period that a busy machine misses moves nothing.
     assert 0 < watching.state().stop_s <= 0.2
     assert watching.state().holding
@@ -80,7 +81,8 @@ def test_the_arm_stands_still_within_200_ms_of_a_client_that_is_killed_or_frozen
     assert watching.act("joint_velocity", [0.0] * 7, seconds=0.05).verdict == ""
 
 
-def test_one_client_drives_and_everybody_may_stop(serve):
+def test_one_client_drives_and_everybody_may_stop(serve, monkeypatch):
+    monkeypatch.setattr(session, "_LEASE_S", 600.0)
     server, mine = serve()
     other = ControllerClient(server.address)
     mine.act("joint_velocity", [0.2] + [0.0] * 6, seconds=0.1)
@@ -233,7 +235,8 @@ def test_an_expert_solves_the_tasks_within_the_limits(serve, task):
     env.close()
 
 
-def test_a_person_says_success_and_failure_and_acts(serve):
+def test_a_person_says_success_and_failure_and_acts(serve, monkeypatch):
+    monkeypatch.setattr(session, "_ACTS_S", 600.0)
     server, console = serve()
     config = RealWorld(controllers=(server.address,), success="key", grips=True)
     env = config.make(1, max_episode_steps=None, ignore_terminations=False, render=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from typing import Any, Literal
 
 import pytest
@@ -156,6 +157,9 @@ def test_a_tool_that_hangs_keeps_its_place_and_nobody_waits_for_ever() -> None:
     async def all_of_them() -> list[str]:
         box = ToolBox([(hangs, ToolLimits(timeout_s=0.05, max_concurrent=2))])
         results = await box.call_all([ToolCall(name="hangs", arguments={"x": n}) for n in range(4)])
+        until = time.monotonic() + 60
+        while running[0] < 2 and time.monotonic() < until:  # a thread may begin later than its caller gives it up
+            await asyncio.sleep(0.001)
         release.set()
         return [result.outcome for result in results]
 

@@ -80,6 +80,8 @@ class Scripted:
     context_length: int | None = None
     asked: list = field(default_factory=list)
     delay_s: float = 0.0
+    go_on: asyncio.Event | None = None
+    """It answers when this is set."""
     under_way: int = 0
     most: int = 0
     cancelled: int = 0
@@ -90,7 +92,7 @@ class Scripted:
         self.under_way += 1
         self.most = max(self.most, self.under_way)
         try:
-            await asyncio.sleep(self.delay_s)
+            await (asyncio.sleep(self.delay_s) if self.go_on is None else self.go_on.wait())
         except asyncio.CancelledError:
             self.cancelled += 1
             raise

@@ -1,6 +1,7 @@
 """The client against a server on the loopback: the contract, faults, and what may not leak."""
 
 import asyncio
+import time
 
 import numpy as np
 import pytest
@@ -50,6 +51,9 @@ def test_the_client_keeps_the_contract_with_a_server_that_takes_weights(server, 
     failed = asyncio.run(go())
     assert list(failed) == ["temperature divides the logits"], failed
     assert isinstance(failed["temperature divides the logits"], ConfigError)
+    until = time.monotonic() + 60
+    while not server.hung_up and time.monotonic() < until:  # its threads notice when they write the next part
+        time.sleep(0.01)
     assert server.hung_up > 0
 
 

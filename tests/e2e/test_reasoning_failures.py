@@ -47,6 +47,11 @@ class Held:
         self.killed = time.monotonic()
         os.kill(pid, signal.SIGKILL)
 
+    def replaced(self) -> None:
+        """Waits until another process has taken the place of the killed one."""
+        known, found = self.below, self.processes
+        found.wait_until(lambda: any(map(found.works, found.descendants(self.run.pid) - known)), 120, "another process")
+
     def end(self, timeout: float) -> str:
         _, errors = self.run.communicate(timeout=timeout)
         self.took = time.monotonic() - self.killed
@@ -96,7 +101,7 @@ def test_a_rollout_worker_that_dies_is_replaced_whatever_it_did(
         held.start(REWARD, lm(held, place))
     waiting = held.pid(place)
     held.kill(waiting if place != "train" else int((held.folder / "rollout-1").read_text()))
-    time.sleep(1.0)
+    held.replaced()
     (held.folder / "go").touch()
     errors = held.end(400)
     assert held.run.returncode == 0, errors

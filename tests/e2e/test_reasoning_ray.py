@@ -55,7 +55,7 @@ def test_a_rollout_engine_that_is_killed_is_replaced_and_its_samples_are_written
         time.sleep(0.3)
         os.kill(int((pids / "1").read_text()), signal.SIGKILL)
 
-    with processes.once(lambda: len(app.rows()) in (2, 3), kill):
+    with processes.once(lambda: len(app.rows()) >= 2, kill):
         app.train("runner.max_steps=6", *slow(app, pids), backend="ray")
     rows = app.rows()
     assert rows[6]["rollout/restarts"] == 1

@@ -198,8 +198,9 @@ def test_a_run_that_fails_says_where_it_can_go_on(run: Callable[..., Run]) -> No
     assert fails() == [f"The run can go on from its last checkpoint: runner.resume_dir={folder}"]
 
 
-def test_an_interrupt_that_comes_twice_at_once_is_one(run: Callable[..., Run]) -> None:
+def test_an_interrupt_that_comes_twice_at_once_is_one(run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) -> None:
     """A terminal signals the whole process group, and uv passes its own signal on."""
+    monkeypatch.setattr(interrupts, "REPEATED_S", 600.0)
     loop = run()
     loop.step = 2
     checkpoints = loop.checkpoints()

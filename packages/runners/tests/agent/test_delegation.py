@@ -165,9 +165,9 @@ def test_a_generator_that_fails_under_an_agent_ends_more_than_the_call() -> None
 
 
 def test_agents_that_take_too_long_are_ended_and_the_lead_is_told() -> None:
-    told = "lead:<t>:a b</t>[error: 'delegate' did not answer within 0.05 s]"
+    told = "lead:<t>:a b</t>[error: 'delegate' did not answer within 1 s]"
     script = Script({"lead:": "<t>:a b</t>", "a": "A<eos>", "b": "never", told: "ok<eos>"}, slow={"b": 10**9})
-    episode = played(script, Delegate(), limits=ToolLimits(timeout_s=0.05))
+    episode = played(script, Delegate(), limits=ToolLimits(timeout_s=1.0))
     assert (episode.finish, episode.answer) == ("stop", "ok")
     assert [branch.agent for branch in episode.branches] == ["lead", "lead.1"]
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlinf.core.arguments import ArgumentParser, real, whole
+from rlinf.core.config.arguments import ArgumentParser, real, whole
 from rlinf.core.errors import ConfigError
 from rlinf.envs.recording import LeRobotWriter, NumpyWriter, expect_new, record_expert
 from rlinf.runners import compose_recipe, recipe_folder, run_app

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlinf.core.arguments import ArgumentParser, real, whole
+from rlinf.core.config.arguments import ArgumentParser, real, whole
 from rlinf.core.data.offline import OfflineEpisode
 from rlinf.core.errors import ConfigError
 from rlinf.core.random import keyed_generator

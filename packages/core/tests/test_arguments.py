@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlinf.core.arguments import ArgumentParser, real, whole
+from rlinf.core.config.arguments import ArgumentParser, real, whole
 
 
 def _refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:

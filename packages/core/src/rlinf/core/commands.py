@@ -15,7 +15,7 @@ from importlib.metadata import EntryPoint, distributions, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 
-from rlinf.core.arguments import ArgumentParser
+from rlinf.core.config.arguments import ArgumentParser
 from rlinf.core.errors import RLinfError, UnknownName, did_you_mean
 from rlinf.core.installing import import_from_here
 from rlinf.core.registry import is_unverified

@@ -17,7 +17,7 @@ from importlib.metadata import Distribution, PackageNotFoundError, distributions
 from pathlib import Path
 from typing import Any, Literal
 
-from rlinf.core.arguments import ArgumentParser
+from rlinf.core.config.arguments import ArgumentParser
 from rlinf.core.installing import install_command
 from rlinf.core.process import own_cores
 from rlinf.core.registry import Registry

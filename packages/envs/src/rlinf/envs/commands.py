@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from rlinf.core.arguments import ArgumentParser, whole
+from rlinf.core.config.arguments import ArgumentParser, whole
 from rlinf.core.data import ArraySpec, EnvSpec
 from rlinf.core.errors import ConfigError, ContractError, RLinfError
 from rlinf.core.registry import ENVS, is_unverified

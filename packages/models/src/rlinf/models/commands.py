@@ -13,7 +13,7 @@ from unittest import mock
 
 import numpy as np
 
-from rlinf.core.arguments import ArgumentParser, real, whole
+from rlinf.core.config.arguments import ArgumentParser, real, whole
 from rlinf.core.data import ArraySpec, EnvSpec
 from rlinf.core.errors import ConfigError, ContractError, RLinfError
 from rlinf.core.models import build_model

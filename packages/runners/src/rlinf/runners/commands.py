@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlinf.core.arguments import ArgumentParser
+from rlinf.core.config.arguments import ArgumentParser
 from rlinf.core.errors import ConfigError, each_fault, refuse
 from rlinf.core.evaluation import EvalReport
 from rlinf.core.protocols import Placement

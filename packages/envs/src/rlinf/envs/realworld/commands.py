@@ -9,8 +9,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from rlinf.core.arguments import ArgumentParser
 from rlinf.core.config import read
+from rlinf.core.config.arguments import ArgumentParser
 from rlinf.core.errors import ConfigError
 from rlinf.envs.realworld.client import ControllerClient, RobotState
 from rlinf.envs.realworld.server import LOOPBACK, Serving

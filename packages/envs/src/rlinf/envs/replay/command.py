@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rlinf.core.arguments import ArgumentParser, real, whole
+from rlinf.core.config.arguments import ArgumentParser, real, whole
 from rlinf.core.data.offline import OfflineEpisode
 from rlinf.core.errors import RLinfError
 from rlinf.core.replay.saved_episodes import SavedEpisode

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rlinf.core.arguments import ArgumentParser, real, whole
+from rlinf.core.config.arguments import ArgumentParser, real, whole
 from rlinf.core.errors import ConfigError
 from rlinf.core.sandbox import Execution, ExecutionLimits
 from rlinf.envs.sandbox.levels import LEVELS, MEANING

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rlinf.core.arguments import ArgumentParser
+from rlinf.core.config.arguments import ArgumentParser
 from rlinf.core.errors import ConfigError, did_you_mean
 from rlinf.models.conversion.formats import formats
 

@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from rlinf.core.arguments import ArgumentParser
+from rlinf.core.config.arguments import ArgumentParser
 from rlinf.core.config.provenance import flatten
 from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.core.evaluation import EpisodeProtocol, EvalProtocol, EvalReport

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from rlinf.core.arguments import ArgumentParser, real, whole
+from rlinf.core.config.arguments import ArgumentParser, real, whole
 from rlinf.core.errors import ConfigError, PlacementError, did_you_mean
 from rlinf.core.registry import RECIPES
 from rlinf.scheduler.config import ClusterConfig, PlannerConfig, read_cluster

@@ -8,7 +8,7 @@ import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 
-from rlinf.core.arguments import ArgumentParser
+from rlinf.core.config.arguments import ArgumentParser
 from rlinf.scheduler.trace.breakdown import Breakdown
 from rlinf.scheduler.trace.drawing import draw
 from rlinf.scheduler.trace.flow import Flow

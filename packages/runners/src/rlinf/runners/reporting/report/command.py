@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rlinf.core.arguments import ArgumentParser
+from rlinf.core.config.arguments import ArgumentParser
 from rlinf.core.errors import ConfigError
 from rlinf.runners.checkpoints.run_folder import RunFolder
 from rlinf.runners.reporting.report.page import write_page

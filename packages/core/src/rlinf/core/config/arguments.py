@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import NoReturn, cast
 
-from rlinf.core.config import expect_range
+from rlinf.core.config.ranges import expect_range
 from rlinf.core.errors import ConfigError, did_you_mean
 
 _UNKNOWN = "unrecognized arguments: "

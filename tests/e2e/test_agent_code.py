@@ -21,6 +21,8 @@ def test_programs_are_run_scored_by_their_share_of_cases_and_by_their_shape(tmp_
     app = recipe(tmp_path)
     app.train(
         *("sft=null", "agent.workflow_type=toy_agent:programs", "runner.max_steps=2", "runner.val_check_interval=0"),
+        # A busy machine may not run a program for a while.
+        *("agent.tools=[{type: python, program_time_s: 60, timeout_s: 120}]", "reward.parts.tests.params.case_time_s=60"),
         *("data.rollout_batch_size=4", "data.train=4", "data.validation=4", "data.val_problems=4", "data.final_problems=4"),
         *(
             "rollout.group_size=2",

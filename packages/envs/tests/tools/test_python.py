@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def read(*programs: str, **config: Any) -> list[tuple[str, str]]:
-    box = ToolBox([Python(sandbox_params=LEVEL, **config).build()])
+    box = ToolBox([Python(sandbox_params=LEVEL, **{"program_time_s": 60.0, **config}).build()])
     try:
         results = asyncio.run(box.call_all([ToolCall(name="python", arguments={"code": program}) for program in programs]))
     finally:
@@ -45,7 +45,7 @@ def test_a_model_reads_what_was_printed_and_the_last_line_of_an_error() -> None:
 
 
 def test_long_outputs_and_endless_programs_end() -> None:
-    (long,) = read("print('a' * 5000 + 'b' * 5000)", longest=20, program_time_s=60.0)
+    (long,) = read("print('a' * 5000 + 'b' * 5000)", longest=20)
     (endless,) = read("while True: pass", program_time_s=1.0)
     assert long == ("ok", "a" * 10 + "…" + "b" * 10)
     assert endless == ("error", "error: it took too long")

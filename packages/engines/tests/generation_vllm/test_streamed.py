@@ -21,9 +21,9 @@ MANY = SamplingConfig(max_new_tokens=60)
 class Counter:
     limit, vocabulary = 100, 1000
 
-    def __init__(self, stuck=False, fails_at=None):
+    def __init__(self, stuck=False, fails_at=None, holds_at=None):
         self.added, self.open, self.running, self.stuck, self.fails_at = 0, 0, True, stuck, fails_at
-        self.asked = []
+        self.asked, self.at, self.holds_at = [], 0, holds_at  # before that token it waits for other weights
 
     async def stream(self, asked):
         self.open += 1
@@ -31,8 +31,11 @@ class Counter:
         try:
             for at in range(len(asked.tokens), self.limit):
                 await asyncio.sleep(1000 if self.stuck else 0.002)
+                while at == self.holds_at:
+                    await asyncio.sleep(0.002)
                 if at == self.fails_at:
                     raise ConnectionResetError("gone")
+                self.at = at
                 yield Piece(tokens=[at + self.added], logprobs=[-0.5])
         finally:
             self.open -= 1
@@ -46,7 +49,7 @@ class Counter:
     async def update(self, tensors):
         assert not self.running
         assert not self.open
-        self.added = int(tensors["added"])
+        self.added, self.holds_at = int(tensors["added"]), None
 
     async def close(self):
         assert not self.open
@@ -75,13 +78,19 @@ def made(engine, timeout_s=20.0):
     return StreamedGenerator(start(), 4, lambda weights: weights.tensors, timeout_s=timeout_s, start_timeout_s=20.0)
 
 
+async def until(condition):
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
 def test_tokens_are_of_the_weights_that_their_version_names():
-    engine = Counter()
+    engine = Counter(holds_at=20)
 
     async def run():
         generator = made(engine)
         task = asyncio.create_task(generator.generate([1, 2, 3], MANY, seed=9))
-        await asyncio.sleep(0.05)
+        await until(lambda: engine.at > 4)
         await generator.load(Weights(tensors={"added": torch.tensor(500)}, version=5))
         assert generator.version == 5
         found = await task
@@ -110,12 +119,12 @@ def test_a_stop_token_ends_and_a_partial_goes_on():
 
 
 def test_while_paused_nothing_is_written_and_weights_can_be_loaded():
-    engine = Counter()
+    engine = Counter(holds_at=20)
 
     async def run():
         generator = made(engine)
         task = asyncio.create_task(generator.generate([1], MANY, seed=0))
-        await asyncio.sleep(0.02)
+        await until(lambda: engine.open)
         await generator.pause()
         late = asyncio.create_task(generator.generate([1], SamplingConfig(max_new_tokens=1), seed=0))
         await generator.load(Weights(tensors={"added": torch.tensor(100)}, version=6))
@@ -190,10 +199,16 @@ def test_weights_that_are_refused_leave_the_old_ones_at_work():
 def test_after_an_update_that_nobody_waited_for_the_weights_are_unknown():
     async def run():
         engine = Counter()
-        engine.update = lambda tensors: asyncio.sleep(1000)
+        begun = []
+
+        async def endless(tensors):
+            begun.append(tensors)
+            await asyncio.sleep(1000)
+
+        engine.update = endless
         generator = made(engine)
         task = asyncio.create_task(generator.load(Weights(tensors={}, version=5)))
-        await asyncio.sleep(0.05)
+        await until(lambda: begun)
         task.cancel()
         await asyncio.wait([task])
         with pytest.raises(RLinfError, match="CancelledError"):
@@ -215,7 +230,7 @@ def test_a_token_that_does_not_come_is_an_error_in_time():
 
 def test_an_abort_ends_what_was_asked_for_before_however_busy_the_loop_is():
     async def run():
-        generator = made(Counter())
+        generator = made(Counter(holds_at=20))
         generator._loop.call_soon_threadsafe(time.sleep, 0.3)
         tasks = [asyncio.create_task(generator.generate([1], MANY, seed=0)) for _ in range(20)]
         await asyncio.sleep(0.05)
@@ -228,11 +243,11 @@ def test_an_abort_ends_what_was_asked_for_before_however_busy_the_loop_is():
 
 def test_closing_hands_back_what_is_there_and_nobody_waits():
     async def run():
-        generator = made(Counter())
+        generator = made(Counter(holds_at=20))
         tasks = [asyncio.create_task(generator.generate([1], MANY, seed=0)) for _ in range(20)]
         await asyncio.sleep(0.05)
         await generator.close()
-        found = await asyncio.wait_for(asyncio.gather(*tasks), 10.0)
+        found = await asyncio.wait_for(asyncio.gather(*tasks), 60.0)
         assert {completion.finish for completion in found} == {"abort"}
         with pytest.raises(ConfigError, match="closed"):
             await generator.generate([1], MANY, seed=0)

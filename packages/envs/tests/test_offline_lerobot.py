@@ -183,6 +183,63 @@ def test_what_is_no_dataset_is_refused(tmp_path, recorded):
         LeRobot(path="x", episodes=0)
 
 
+def _cut(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def _changed(folder, **about):
+    file = folder / "meta/info.json"
+    file.write_text(json.dumps({k: v for k, v in {**json.loads(file.read_text()), **about}.items() if v is not None}))
+
+
+def _other(folder, columns):
+    data = folder / "data/chunk-000/file-000.parquet"
+    parquet.write_table(columns(parquet.read_table(data)), data)
+
+
+DAMAGES = {
+    "its data are gone": (
+        lambda f: (f / "data/chunk-000/file-000.parquet").unlink(),
+        r"has no file 'data/chunk-000/file-000\.parquet'",
+    ),
+    "its data are cut": (
+        lambda f: _cut(f / "data/chunk-000/file-000.parquet"),
+        r"'data/chunk-000/file-000\.parquet' .* can't be read",
+    ),
+    "rows are missing": (
+        lambda f: _other(f, lambda t: t.slice(0, 7)),
+        r"7 frames in 'data/chunk-000/file-000\.parquet' .* expected 9",
+    ),
+    "a column is missing": (
+        lambda f: _other(f, lambda t: t.drop(["action"])),
+        r"'data/chunk-000/file-000\.parquet' .* has no 'action'",
+    ),
+    "episodes are gone": (lambda f: (f / "meta/episodes/chunk-000/file-001.parquet").unlink(), "counts 4 episodes, found 3"),
+    "nothing describes it": (lambda f: _changed(f, features=None), r"'meta/info\.json' of .* has no 'features'"),
+    "tasks are gone": (lambda f: (f / "meta/tasks.parquet").unlink(), r"has no file 'meta/tasks\.parquet'"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_is_found_before_a_frame_is_read(tmp_path, damage):
+    """Not by the worker that reads it, when all others have started."""
+    folder = record(tmp_path / "data", use_videos=False)
+    inflict, said = DAMAGES[damage]
+    inflict(folder)
+    with pytest.raises(ConfigError, match=rf"^data\.path: .*{said}.*Copy"):
+        LeRobot(path=str(folder)).check("data")
+
+
+def test_a_film_that_is_gone_is_found_before_a_frame_is_read(tmp_path):
+    folder = record(tmp_path / "data", use_videos=True)
+    (folder / "videos/observation.images.main/chunk-000/file-001.mp4").unlink()
+    with pytest.raises(
+        ConfigError, match=r"^data\.path: .* has no file 'videos/observation\.images\.main/chunk-000/file-001\.mp4'"
+    ):
+        LeRobot(path=str(folder)).check("data")
+    LeRobot(path=str(folder), episodes=3).check("data")  # of a file that is not needed nothing is expected
+
+
 def test_there_are_no_transitions_without_what_was_seen_last(recorded):
     with pytest.raises(ShapeError, match="expected one observation more than actions, episode 0 has not"):
         transitions(LeRobot(path=str(recorded[0])).open().episodes())

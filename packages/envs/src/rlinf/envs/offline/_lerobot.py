@@ -12,7 +12,7 @@ import io
 import json
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, cast
@@ -30,6 +30,7 @@ from rlinf.envs.recording.frames import INTERVENED, POLICY_ACTION
 parquet: Any = importlib.import_module("pyarrow.parquet")
 _ffmpeg: Any = importlib.import_module("imageio_ffmpeg")
 
+_AGAIN: Final = "Copy it again, or record it anew."
 _HALF: Final = 0.5
 """Others write truth values as numbers."""
 _IMAGES: Final = ("image", "video")
@@ -100,6 +101,15 @@ class LeRobotSource:
         """See `rlinf.core.data.offline.CountsSteps`."""
         return sum(self._lengths)
 
+    def check_files(self) -> None:
+        """Refuses files that are not there, damaged, or with fewer frames than the metadata say; reads no frame.
+
+        Raises:
+            ConfigError: with the folder and the file.
+        """
+        for part in self._parts:
+            part.check_files()
+
     def episodes(self) -> Iterator[OfflineEpisode]:
         number = 0
         for part in self._parts:
@@ -137,12 +147,18 @@ class _Dataset:
                 raise ConfigError("dataset.path", f"expected format v3 in '{folder}', found {version}", remedy)
             self._paths = {"data": info["data_path"], "videos": info.get("video_path")}
             self._rows = [row for path in sorted((folder / "meta" / "episodes").glob("*/*.parquet")) for row in _rows(path)]
-            self._rows = self._rows[: info["total_episodes"]]
+            total = int(info["total_episodes"])
+            if len(self._rows) < total:
+                problem = f"'meta/info.json' of '{folder}' counts {total} episodes, found {len(self._rows)} in 'meta/episodes'"
+                raise ConfigError("dataset.path", problem, _AGAIN)
+            self._rows = self._rows[:total]
             self.tasks = _tasks(folder / "meta" / "tasks.parquet")
-        except (OSError, ValueError, KeyError) as error:
-            if isinstance(error, ConfigError):
-                raise
-            raise ConfigError("dataset.path", f"'{folder}' can't be read ({error})", "Copy or record it again.") from error
+        except FileNotFoundError as error:
+            raise self._no_file(folder / "meta" / "tasks.parquet") from error
+        except KeyError as error:
+            raise ConfigError("dataset.path", f"'meta/info.json' of '{folder}' has no {error}", _AGAIN) from error
+        except (OSError, ValueError) as error:
+            raise ConfigError("dataset.path", f"'{folder}' can't be read ({error})", _AGAIN) from error
         self.keys = self._named()
         self.shape(config.action)
 
@@ -150,6 +166,39 @@ class _Dataset:
     def lengths(self) -> list[int]:
         """Steps of each episode."""
         return [int(row["length"]) for row in self._rows]
+
+    def check_files(self) -> None:
+        """See `LeRobotSource.check_files`."""
+        frames: dict[Path, int] = {}
+        for row in self._rows:
+            path = self._data_file(row)
+            frames[path] = frames.get(path, 0) + int(row["length"])
+        stored = [name for name, about in self.features.items() if about["dtype"] != "video"]
+        for path, expected in frames.items():
+            self._check_data(path, expected, stored)
+        films = [f for features, _ in self.keys.values() for f in features if self.features[f]["dtype"] == "video"]
+        for path in sorted({self._film_file(name, row) for name in films for row in self._rows}):
+            if not path.is_file():
+                raise self._no_file(path)
+
+    def _check_data(self, path: Path, frames: int, stored: Sequence[str]) -> None:
+        name = path.relative_to(self.folder)
+        try:
+            footer = parquet.read_metadata(path)
+        except FileNotFoundError as error:
+            raise self._no_file(path) from error
+        except (OSError, ValueError) as error:
+            raise ConfigError("dataset.path", f"'{name}' of '{self.folder}' can't be read ({error})", _AGAIN) from error
+        if footer.num_rows < frames:
+            problem = f"found {footer.num_rows} frames in '{name}' of '{self.folder}', expected {frames}"
+            raise ConfigError("dataset.path", problem, _AGAIN)
+        there = set(footer.schema.to_arrow_schema().names)
+        lacking = next((feature for feature in stored if feature not in there), None)
+        if lacking is not None:
+            raise ConfigError("dataset.path", f"'{name}' of '{self.folder}' has no '{lacking}'", _AGAIN)
+
+    def _no_file(self, path: Path) -> ConfigError:
+        return ConfigError("dataset.path", f"'{self.folder}' has no file '{path.relative_to(self.folder)}'", _AGAIN)
 
     def keep(self, episodes: int) -> None:
         """Forgets all episodes but the first ones."""
@@ -261,7 +310,7 @@ class _Dataset:
             else:
                 self._read_videos(name, images)
         except (OSError, ValueError, RuntimeError) as error:
-            raise ConfigError("dataset.path", f"{name} of '{self.folder}' can't be read ({error})", "Copy it again.") from error
+            raise ConfigError("dataset.path", f"{name} of '{self.folder}' can't be read ({error})", _AGAIN) from error
         return images
 
     def _read_pngs(self, name: str, images: NDArray[np.uint8]) -> None:
@@ -275,11 +324,10 @@ class _Dataset:
 
     def _read_videos(self, name: str, images: NDArray[np.uint8]) -> None:
         """Each file once, in its order; the frames of an episode begin at its `from_timestamp`."""
-        by_file: dict[tuple[int, int], list[Mapping[str, Any]]] = {}
+        by_file: dict[Path, list[Mapping[str, Any]]] = {}
         for row in self._rows:
-            by_file.setdefault((row[f"videos/{name}/chunk_index"], row[f"videos/{name}/file_index"]), []).append(row)
-        for (chunk, file), rows in by_file.items():
-            path = self.folder / str(self._paths["videos"]).format(video_key=name, chunk_index=chunk, file_index=file)
+            by_file.setdefault(self._film_file(name, row), []).append(row)
+        for path, rows in by_file.items():
             wanted: dict[int, int] = {}
             for row in rows:
                 first = round(float(row[f"videos/{name}/from_timestamp"]) * self._fps)
@@ -300,8 +348,15 @@ class _Dataset:
         return (*shape[1:], shape[0]) if first else shape
 
     def _data_files(self) -> list[Path]:
-        numbers = sorted({(int(row["data/chunk_index"]), int(row["data/file_index"])) for row in self._rows})
-        return [self.folder / self._paths["data"].format(chunk_index=chunk, file_index=file) for chunk, file in numbers]
+        return sorted({self._data_file(row) for row in self._rows})
+
+    def _data_file(self, row: Mapping[str, Any]) -> Path:
+        named = self._paths["data"].format(chunk_index=int(row["data/chunk_index"]), file_index=int(row["data/file_index"]))
+        return self.folder / named
+
+    def _film_file(self, name: str, row: Mapping[str, Any]) -> Path:
+        chunk, file = row[f"videos/{name}/chunk_index"], row[f"videos/{name}/file_index"]
+        return self.folder / str(self._paths["videos"]).format(video_key=name, chunk_index=chunk, file_index=file)
 
     def _named(self) -> dict[str, tuple[tuple[str, ...], bool]]:
         """The features of each key that a policy sees, and whether they are views of one key."""

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rlinf.core.config import expect_at_least
-from rlinf.core.data.offline import OfflineEpisode, OfflineSource
+from rlinf.core.data.offline import OfflineEpisode
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import require_modules
 from rlinf.envs.actions.formats import ACTION_FORMATS, InvertibleFormat
 from rlinf.envs.recording.episode import Episode
 from rlinf.envs.recording.lerobot import LeRobotWriter
+
+if TYPE_CHECKING:
+    from rlinf.envs.offline._lerobot import LeRobotSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,20 +64,32 @@ class LeRobot:
         return made
 
     def check(self, place: str) -> None:
-        """Refuses a missing reader, and a folder that is no such dataset or has no episodes; reads no frames.
+        """Refuses a missing reader, and what `check_metadata` and `LeRobotSource.check_files` refuse; reads no frames.
+
+        Raises:
+            MissingExtra: pyarrow, Pillow or imageio is not installed.
+            ConfigError: there is no dataset of format v3, nothing in it, or it is damaged.
+        """
+        self._check(place, lambda source: source.check_files())
+
+    def check_metadata(self, place: str) -> None:
+        """Refuses a missing reader, and a folder that is no such dataset or has no episodes.
 
         Raises:
             MissingExtra: pyarrow, Pillow or imageio is not installed.
             ConfigError: there is no dataset of format v3, or nothing in it.
         """
+        self._check(place, lambda _: None)
+
+    def _check(self, place: str, look: Callable[[LeRobotSource], None]) -> None:
         require_modules("pyarrow", "PIL", "imageio", "imageio_ffmpeg", place=place, extra="rlinf-envs[recording]")
         try:
-            self.open()
+            look(self.open())
         except ConfigError as error:
             inner = error.place.removeprefix("dataset")
             raise ConfigError(f"{place}{inner}", error.problem, error.remedy) from None
 
-    def open(self) -> OfflineSource:
+    def open(self) -> LeRobotSource:
         """Reads the metadata.
 
         Raises:

@@ -61,7 +61,8 @@ def open_source(path: Path, skipped: Skipped | None) -> Source:
     name = str(folder)
     if (folder / "meta" / "info.json").is_file() or any(folder.glob("*/meta/info.json")):
         config = LeRobot(path=name)
-        config.check("rlinf replay")
+        # Of a damaged one that is asked for all the same, what comes before the damage is read.
+        (config.check if skipped is None else config.check_metadata)("rlinf replay")
         return Source("lerobot", path, config.open(), skipped)
     if any((folder / "data").glob("main_data.*")) or (folder / "data" / "metadata.json").is_file():
         return Source("minari", path, Minari(dataset=name, per_key=True).open(), skipped)

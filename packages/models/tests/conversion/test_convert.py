@@ -92,7 +92,7 @@ def test_a_run_becomes_weights_and_a_policy(tmp_path, policy, shards, capsys):
     same(read_tensors(tmp_path / "pt/full_weights.pt"), dict(tensors))
     convert([str(tmp_path / "pt"), str(tmp_path / "again"), "--to", "safetensors"])
     same(read_tensors(tmp_path / "again"), dict(tensors))
-    with pytest.raises(CheckpointError, match="is there already"):
+    with pytest.raises(ConfigError, match="is there already"):
         convert([str(run), str(tmp_path / "again"), "--to", "safetensors"])
     convert([str(run), str(tmp_path / "again"), "--to", "safetensors", "--overwrite"])
 
@@ -206,7 +206,7 @@ def test_weights_that_would_be_lost_are_named(tmp_path):
     save_file({name: t.clone() for name, t in published_state(policy.weights().tensors).items()}, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(json.dumps({"architectures": ["OpenVLAForActionPrediction"]}))
     run = run_of(tmp_path, policy, {"model_type": "openvla_oft"})
-    with pytest.raises(CheckpointError, match=r"weights have no place in .*, such as \['decoder"):
+    with pytest.raises(ConfigError, match=r"weights have no place in .*, such as \['decoder"):
         convert([str(run), str(tmp_path / "out"), "--to", "hf", "--like", str(tmp_path)])
 
 
@@ -223,5 +223,14 @@ def test_what_can_not_be_done_is_said(tmp_path, policy, text):
         with pytest.raises(ConfigError, match=message):
             convert(args)
         assert not (tmp_path / "never").exists(), args
-    with pytest.raises(ConfigError, match=r"^SOURCE: no weights at"):
-        convert([str(tmp_path / "nowhere"), out, "--to", "hf"])
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").touch()
+    for args, message in (
+        ([str(tmp_path / "empty"), out, "--to", "hf"], "^SOURCE: no weights at"),
+        ([str(tmp_path / "nowhere"), out, "--to", "hf"], "^SOURCE: there is nothing at '.*nowhere'"),
+        ([run, str(tmp_path / "file"), "--to", "full_weights"], r"^TARGET: '.*file' is there already\. .*--overwrite"),
+        ([run, str(tmp_path / "file/x"), "--to", "full_weights"], "^TARGET: '.*x' can't be made, as '.*file' is no folder"),
+        ([run, out, "--to", "safetensors", "actins=3"], "^rlinf convert: a checkpoint .* needs no parameter, found 'actins'"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            convert(args)

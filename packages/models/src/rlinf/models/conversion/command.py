@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,6 +25,7 @@ def convert(args: Sequence[str]) -> int:
     given = parser.parse_intermixed_args(list(args))
     if given.to not in known:
         raise ConfigError("--to", f"no format '{given.to}'", did_you_mean(given.to, known, label="Formats"))
+    _refuse_paths(given.source.expanduser(), given.target.expanduser(), overwrite=given.overwrite)
     # What reads and writes imports torch, for which help and a mistyped option need not wait.
     from rlinf.models.commands import parameter
     from rlinf.models.conversion.sources import find_source
@@ -39,3 +41,15 @@ def convert(args: Sequence[str]) -> int:
     if written.left_out:
         sys.stdout.write(f"left out, as the format has no place for them: {', '.join(written.left_out)}\n")
     return 0
+
+
+def _refuse_paths(source: Path, target: Path, *, overwrite: bool) -> None:
+    """Refuses what can be seen at once: no source, or a target that is there or can't be made."""
+    if not source.exists():
+        raise ConfigError("SOURCE", f"there is nothing at '{source}'", "Name a run, a checkpoint, weights, or a folder of them.")
+    if target.exists() and not overwrite:
+        raise ConfigError("TARGET", f"'{target}' is there already", "Name another place, or set --overwrite.")
+    parent = next(each for each in target.absolute().parents if each.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        problem = f"'{target}' can't be made, as '{parent}' is {'not writable' if parent.is_dir() else 'no folder'}"
+        raise ConfigError("TARGET", problem, "Name another place.")

@@ -87,6 +87,9 @@ def _own_weights(request: Request) -> Written:
             spec, params = robot_spec(source.path, params)
             policy = build_policy(model, params, spec, seed=0, place="actor.model")
         tensors: Mapping[str, Tensor] = policy.weights().tensors
+    elif params_given := sorted(request.params):
+        problem = f"{source.described} needs no parameter, found '{params_given[0]}'"
+        raise ConfigError("rlinf convert", problem, "Leave it out.")
     else:
         tensors = unwrapped(source.tensors())
     if request.to == "full_weights":
@@ -154,7 +157,7 @@ def _like(request: Request) -> Written:
     lost = sorted(name for name in tensors if name not in theirs and not name.startswith(OURS_ALONE))
     if lost:
         problem = f"{len(lost)} weights have no place in '{origin}', such as {lost[:3]}"
-        raise CheckpointError("--like", problem, "Name a folder of the same architecture and sizes.")
+        raise ConfigError("--like", problem, "Name a folder of the same architecture and sizes.")
     left = write_like(
         {theirs.get(name, name): tensor for name, tensor in tensors.items()}, origin, request.target, overwrite=request.overwrite
     )

@@ -11,7 +11,7 @@ from itertools import accumulate
 from pathlib import Path
 from statistics import median
 
-from rlinf.core.errors import RLinfError
+from rlinf.core.errors import ConfigError
 from rlinf.core.process import own_cores
 from rlinf.scheduler.planner.costs import fit
 from rlinf.scheduler.planner.layout import Machine, Slot
@@ -57,7 +57,7 @@ def observe(path: str | Path) -> Observed:
         path: a trace, or the folder of a run with a `trace.json`.
 
     Raises:
-        RLinfError: there is no trace, or it has too few steps.
+        ConfigError: there is no trace, or it has too few steps.
     """
     return fitted([path])[0]
 
@@ -69,14 +69,14 @@ def fitted(paths: Sequence[str | Path]) -> list[Observed]:
         paths: traces, or folders of runs. Traces with different numbers of processes tell fixed costs from those of items.
 
     Raises:
-        RLinfError: there is no trace, one has too few steps, or they have different components.
+        ConfigError: there is no trace, one has too few steps, or they have different components.
     """
     runs = [_Run(path) for path in paths]
     first = runs[0]
     for run in runs[1:]:
         if set(run.slots) != set(first.slots):
             problem = f"has the components {', '.join(run.slots)}, where '{first.path}' has {', '.join(first.slots)}"
-            raise RLinfError(f"trace '{run.path}'", problem, "Profile runs of one recipe.")
+            raise ConfigError(f"trace '{run.path}'", problem, "Profile runs of one recipe.")
     points: dict[tuple[str, int], list[tuple[float, float]]] = {}
     for run in runs:
         for name, slot in run.slots.items():

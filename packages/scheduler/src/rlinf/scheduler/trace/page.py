@@ -8,7 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from rlinf.core.errors import RLinfError
+from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.scheduler.trace.breakdown import Breakdown
 from rlinf.scheduler.trace.reading import spans, trace_file
 from rlinf.scheduler.trace.spans import Span
@@ -27,7 +27,7 @@ def write_page(paths: Sequence[str | Path], target: str | Path) -> Path:
         target: the file; replaced if it exists.
 
     Raises:
-        RLinfError: there is no trace.
+        ConfigError: there is no trace.
         OSError: the file can't be written.
     """
     template = files("rlinf.scheduler.trace").joinpath("timeline.html").read_text(encoding="utf-8")
@@ -41,7 +41,7 @@ def write_page(paths: Sequence[str | Path], target: str | Path) -> Path:
 def _run(path: Path) -> dict[str, Any]:
     every = [span for span in spans(path) if "[" in span.who]
     if not every:
-        raise RLinfError(f"trace '{path}'", "no worker was called in it")
+        raise ConfigError(f"trace '{path}'", "no worker was called in it")
     steps, said = _steps(every, path)
     begin = steps[0] if steps else min(span.start for span in every)
     shown = sorted(every, key=lambda span: span.start - span.end)[:MOST]

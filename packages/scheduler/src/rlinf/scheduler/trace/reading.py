@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from rlinf.core.errors import RLinfError
+from rlinf.core.errors import ConfigError
 from rlinf.scheduler.trace.recorder import FORMAT
 from rlinf.scheduler.trace.spans import Span
 from rlinf.scheduler.transport.transport import DRIVER
@@ -112,7 +112,7 @@ def spans(path: str | Path) -> Iterator[Span]:
         path: what the cluster wrote at its end, or the folder that a run which was killed left beside it.
 
     Raises:
-        RLinfError: there is no trace.
+        ConfigError: there is no trace.
     """
     place = Path(path)
     if place.is_dir():
@@ -121,7 +121,7 @@ def spans(path: str | Path) -> Iterator[Span]:
     elif place.is_file():
         yield from _merged(place)
     else:
-        raise RLinfError(f"trace '{place}'", "there is no such file", _what_is_left(place))
+        raise ConfigError(f"trace '{place}'", "there is no such file", _what_is_left(place))
 
 
 def placement(path: str | Path) -> dict[str, list[list[int]]]:
@@ -194,7 +194,7 @@ def _merged(path: Path) -> Iterator[Span]:
     except (KeyError, TypeError):
         known = False
     if not known:
-        raise RLinfError(f"trace '{path}'", f"not a trace of the format {FORMAT}", "Give it what a cluster wrote.")
+        raise ConfigError(f"trace '{path}'", f"not a trace of the format {FORMAT}", "Give it what a cluster wrote.")
     for event in document["traceEvents"]:
         if event["ph"] == "X":
             yield _merged_span(event)

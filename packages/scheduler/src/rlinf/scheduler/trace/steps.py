@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from rlinf.core.errors import RLinfError
+from rlinf.core.errors import ConfigError
 from rlinf.scheduler.trace.flow import SECOND, Flow
 from rlinf.scheduler.trace.reading import step_ends
 from rlinf.scheduler.trace.spans import Span
@@ -42,7 +42,7 @@ class Steps:
             source: the trace itself; a predicted one says when its steps end.
 
         Raises:
-            RLinfError: there are fewer than three steps.
+            ConfigError: there are fewer than three steps.
         """
         ended = [span for span in recorded if span.status == "ok" and span.group != DRIVER]
         calls = [span for span in ended if span.kind == "call" and not span.name.startswith("_")]
@@ -78,6 +78,6 @@ def _last_method(calls: Sequence[Span], feeding: Collection[str | None], source:
     most = max((counts[key] for key in heavy), default=0)
     if most < FEWEST:
         problem = f"found {most} steps, expected at least {FEWEST}: the first warms up"
-        raise RLinfError(f"trace '{source}'", problem, "Trace a longer run, such as runner.max_steps=5.")
+        raise ConfigError(f"trace '{source}'", problem, "Trace a longer run, such as runner.max_steps=5.")
     steady = [key for key in heavy if 2 * counts[key] >= most]
     return max([key for key in steady if key[0] not in feeding] or steady, key=lambda key: work[key])

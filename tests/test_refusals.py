@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -317,7 +318,25 @@ def test_files_that_are_not_there_are_told_together_with_their_keys() -> None:
         check_run(sft("runner.resume_dir=/nowhere/run"))
     with pytest.raises(ConfigError, match=r"^actor\.model\.model_path: expected a local folder, found none at '/nowhere/qwen'"):
         check_run(reasoning("actor.model={preset: null, model_path: /nowhere/qwen, tokens: null}"))
-    check_evaluation(cfg)  # weights come from the checkpoint
+    check_evaluation(cfg, of_checkpoint=True)  # which has its weights
+
+
+def test_weights_of_another_model_or_that_were_cut_are_refused_before_anything_is_built(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "run/checkpoints/global_step_3"
+    (checkpoint / "actor").mkdir(parents=True)
+    about = {"config.json": {"actor": {"model": {"model_type": "mlp_policy"}}}, "manifest.json": {}, "state.json": {}}
+    for name, content in about.items():
+        (checkpoint / name).write_text(json.dumps(content))
+    file = checkpoint / "actor/model.safetensors"
+    file.write_bytes((2).to_bytes(8, "little") + b"{}")
+    cfg = embodied(f"runner.ckpt_path={tmp_path / 'run'}", recipe="tabletop_cnn_ppo")
+    for check in (check_run, check_evaluation):
+        with pytest.raises(ConfigError, match=r"^runner\.ckpt_path: .* are of a 'mlp_policy', and .* is 'cnn_policy'\. Name"):
+            check(cfg)
+    check_run(embodied(f"runner.ckpt_path={tmp_path / 'run'}"))
+    file.write_bytes(b"cut")
+    with pytest.raises(ConfigError, match=r"^runner\.ckpt_path: '.*model\.safetensors' is no safetensors file"):
+        check_run(embodied(f"runner.ckpt_path={tmp_path / 'run'}"))
 
 
 @pytest.mark.parametrize(

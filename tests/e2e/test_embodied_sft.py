@@ -153,6 +153,21 @@ def test_what_does_not_fit_is_refused_with_the_names_of_both_sides(tmp_path: Pat
     nothing = recipe(tmp_path, state, FLOW)
     nothing["data"]["statistics"] = "model"
     refused(nothing, "data.statistics: 'model' keeps the statistics of a model that has none", "runner.ckpt_path")
+    for chosen, said in (
+        (
+            {"keys": {"main_image": "observation.images.main"}},
+            "data.keys.main_image: neither 'openvla_oft' nor an environment calls",
+        ),
+        (
+            {"keys": {"main_images": "observation.state"}},
+            "data.keys.main_images: expected pictures, found a feature of the shape [2]",
+        ),
+        ({"chunk_length": 1}, "data.chunk_length: expected at least the 2 steps that the policy decides at once, found 1"),
+        ({"chunk_length": 3}, "data.chunk_length: 'openvla_oft' decides 2 steps at once and learns no more, found 3"),
+    ):
+        mistyped = recipe(tmp_path, rgb, OFT)
+        mistyped["data"] |= chosen
+        refused(mistyped, said, *(["Did you mean 'main_images'?"] if "main_image:" in said else []))
     language = recipe(tmp_path, state, {"model_type": "causal_lm", "preset": "tiny"})
     refused(language, "actor.model.model_type: 'causal_lm' writes text and does not act")
     other = recipe(tmp_path, state, FLOW)
@@ -167,7 +182,7 @@ def test_episodes_without_a_task_teach_no_model_that_is_told_one(tmp_path: Path)
     env = Tabletop(task="slots").make(2, max_episode_steps=None, ignore_terminations=False, render=False)
     record_expert(env, LeRobotWriter(tmp_path / "data", fps=20), episodes=2)
     told = recipe(tmp_path, tmp_path / "data", OFT)
-    told["data"]["keys"] = {"main_images": "observation.state"}
+    told["data"]["keys"] = {"main_images": "observation.state"}  # which are no pictures, and told besides
     refused(told, "data: 'openvla_oft' follows instructions, and an episode of", "has no task")
 
 

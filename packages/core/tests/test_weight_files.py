@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from rlinf.core.checkpoints.weight_files import CANDIDATES, find_weights, newest_checkpoint, read_shards
+from rlinf.core.checkpoints.weight_files import CANDIDATES, expect_whole, find_weights, newest_checkpoint, read_shards
 from rlinf.core.errors import CheckpointError
 
 
@@ -56,3 +56,21 @@ def test_shards(tmp_path: Path) -> None:
     index.write_text(json.dumps({"weight_map": {"a": "../one.safetensors"}}))
     with pytest.raises(CheckpointError, match="expected the shard"):
         read_shards(index)
+
+
+def test_a_file_that_was_cut_is_found_by_its_header(tmp_path: Path) -> None:
+    header = json.dumps({"__metadata__": {}, "w": {"dtype": "F32", "shape": [3], "data_offsets": [0, 12]}}).encode()
+    file, whole = tmp_path / "model.safetensors", len(header).to_bytes(8, "little") + header + bytes(12)
+    file.write_bytes(whole)
+    expect_whole(file)
+    (tmp_path / "a.index.json").write_text(json.dumps({"weight_map": {"w": file.name}}))
+    file.write_bytes(whole[:-5])
+    for named in (file, tmp_path / "a.index.json"):
+        with pytest.raises(CheckpointError, match=rf"^runner\.ckpt_path: expected {len(whole)} bytes in '.*', found"):
+            expect_whole(named, place="runner.ckpt_path")
+    for other in (b"", whole[:20], b"PK\3\4 something else", (2).to_bytes(8, "little") + b"[]"):
+        file.write_bytes(other)
+        with pytest.raises(CheckpointError, match="is no safetensors file"):
+            expect_whole(file)
+    (tmp_path / "full_weights.pt").write_bytes(b"?")
+    expect_whole(tmp_path / "full_weights.pt")

@@ -4,7 +4,7 @@ import pytest
 
 from rlinf.core.config.provenance import explain
 from rlinf.core.errors import ConfigError, UnknownName
-from rlinf.runners.config.composition import compose_recipe, parse_command_line
+from rlinf.runners.config.composition import compose_file, compose_recipe, parse_command_line
 
 
 @pytest.fixture
@@ -30,6 +30,17 @@ def test_every_value_knows_where_it_came_from(recipes: Path) -> None:
 def test_an_unknown_recipe_names_the_nearest(recipes: Path) -> None:
     with pytest.raises(UnknownName, match=r"no recipe 'chld' in '.*'\. Did you mean 'child'"):
         compose_recipe(recipes, "chld")
+
+
+def test_the_file_of_a_recipe_is_named_with_or_without_its_suffix(recipes: Path) -> None:
+    for name in ("child", "child.yaml"):
+        assert compose_file(recipes / name).data["runner"]["seed"] == 2
+    with pytest.raises(
+        ConfigError, match=r"^recipe: there is no file '.*/chld\.yaml'\. Did you mean 'child'\? Recipes: base, child\."
+    ):
+        compose_file(recipes / "chld")
+    with pytest.raises(ConfigError, match=r"^recipe: there is no file '.*/run/x\.yaml'\. Name a YAML file\."):
+        compose_file(recipes / "run/x")
 
 
 @pytest.mark.parametrize("override", ["runner.max_steps", "runner.max_steps=[1", "a=b=c{"])

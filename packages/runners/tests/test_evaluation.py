@@ -207,7 +207,7 @@ def test_a_file_that_holds_no_protocol(tmp_path: Path, toy_data: dict[str, Any])
     file = tmp_path / "x.json"
     for text in ("[", "[]", "{}", '{"protocol": 1}', '{"env": "a"}', '{"protocol": {"data": {}, "hash": "1"}}'):
         file.write_text(text)
-        with pytest.raises(ConfigError, match="^--protocol"):
+        with pytest.raises(ConfigError, match=r"^--protocol"):
             read_protocol(file)
     changed_by_hand = {**episode_protocol(read_embodied(toy_data), final=True).to_dict(), "mode": "train"}
     file.write_text(json.dumps(changed_by_hand))

@@ -18,6 +18,21 @@ def test_an_earlier_run_is_kept(toy_data: dict[str, Any], tmp_path: Path) -> Non
     assert (tmp_path / "toy/summary.json").read_text() == "second"
 
 
+def test_a_run_that_is_refused_gives_the_name_back(toy_data: dict[str, Any], tmp_path: Path) -> None:
+    toy_data["runner"]["logger"] = {"log_path": str(tmp_path)}
+    cfg = read_embodied(toy_data)
+    open_run_folder(cfg).summary.write_text("first")
+    refused = open_run_folder(cfg)
+    (refused.path / "worker_logs").mkdir()
+    refused.discard()
+    assert [each.name for each in tmp_path.glob("toy*")] == ["toy"]
+    assert refused.summary.read_text() == "first"
+    begun = open_run_folder(cfg)
+    begun.metrics.touch()
+    begun.discard()
+    assert sorted(each.name for each in tmp_path.glob("toy*")) == ["toy", "toy.1"]
+
+
 def test_a_resumed_run_goes_on_in_its_folder(toy_data: dict[str, Any], tmp_path: Path) -> None:
     toy_data["runner"]["logger"] = {"log_path": str(tmp_path)}
     folder = open_run_folder(read_embodied(toy_data))

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from rlinf.core.config.arguments import ArgumentParser
-from rlinf.core.errors import ConfigError, each_fault, refuse
+from rlinf.core.errors import ConfigError, RefusedByWorker, each_fault, refuse
 from rlinf.core.evaluation import EvalReport
 from rlinf.core.protocols import Placement
 from rlinf.core.registry import CLUSTERS
 from rlinf.runners.checkpoints.run_folder import open_run_folder, run_folder
 from rlinf.runners.config.checks import check_evaluation, check_ranks, check_run
-from rlinf.runners.config.composition import Composition, compose_recipe, parse_command_line
+from rlinf.runners.config.composition import Composition, compose_file, parse_command_line
 from rlinf.runners.config.schema import RunConfig, TrainingConfig
 from rlinf.runners.entry import run_app
 from rlinf.runners.evaluation.command import EvaluationCommand, parse_evaluation, told
@@ -32,7 +32,7 @@ def config(args: Sequence[str]) -> int:
     parser.add_argument("--explain", default="", metavar="KEY", help="of this key alone, or of all below it, such as actor.model")
     parser.add_argument("--memory", action="store_true", help="say what weights, gradients and optimizer take on each device")
     given = parser.parse_intermixed_args(list(args))
-    composition = compose_recipe(given.recipe.parent, given.recipe.stem, given.overrides)
+    composition = compose_file(given.recipe, given.overrides)
     cfg = task_type_of(composition.data).read(composition.data)
     said = _memory(cfg) if given.memory else explain_run(cfg, composition.provenance, given.explain)
     sys.stdout.write(said + "\n")
@@ -55,7 +55,7 @@ def train(args: Sequence[str]) -> int:
     parser = _recipe_parser("train", train.__doc__)
     parser.add_argument("--traceback", action="store_true", help="show errors with their traceback")
     given = parser.parse_intermixed_args(list(args))
-    run_app(lambda argv: run_recipe(compose_recipe(given.recipe.parent, given.recipe.stem, argv)), given.overrides)
+    run_app(lambda argv: run_recipe(compose_file(given.recipe, argv)), given.overrides)
     return 0
 
 
@@ -81,6 +81,8 @@ def evaluate(args: Sequence[str]) -> int:
     """Evaluates a checkpoint or a recipe, without training: `rlinf eval <checkpoint or recipe.yaml> [key=value …]`."""
     named = Path(args[0]) if args else Path()
     recipe = named.suffix == ".yaml"
+    if recipe and not named.is_file():
+        raise ConfigError("recipe", f"there is no file '{named}'", "Name the file of a recipe, or a checkpoint.")
     argv = ["--config-dir", str(named.parent), "--config-name", named.stem, *args[1:]] if recipe else args
     run_app(lambda argv: eval_app(argv, config_dir=named.parent, description=evaluate.__doc__ or ""), argv)
     return 0
@@ -153,7 +155,7 @@ def run_recipe(composition: Composition) -> int:
         loop = task_type.start(cfg, cluster, folder)
         try:
             loop.init_workers()
-        except ConfigError:
+        except (ConfigError, RefusedByWorker):
             folder.discard()
             raise
         loop.run()

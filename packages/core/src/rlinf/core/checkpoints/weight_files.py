@@ -95,3 +95,39 @@ def read_shards(index: Path, *, place: str = "") -> dict[str, Path]:
             problem = f"expected the shard '{name}' beside '{index}', found no such file"
             raise CheckpointError(where, problem, "Copy it again.")
     return {tensor: index.parent / name for tensor, name in weight_map.items()}
+
+
+def expect_whole(file: Path, *, place: str = "") -> None:
+    """Refuses safetensors that were cut; reads the header alone, and nothing of files of another kind.
+
+    Args:
+        file: of weights, or the index of shards.
+        place: as for `find_weights`.
+
+    Raises:
+        CheckpointError: a file ends too early, or it begins with something else.
+    """
+    files = sorted(set(read_shards(file, place=place).values())) if file.name.endswith(INDEX_SUFFIX) else [file]
+    for each in files:
+        if each.suffix != ".safetensors":
+            continue
+        expected, found = _size(each), each.stat().st_size
+        if expected is None:
+            raise CheckpointError(place or str(each), f"'{each}' is no safetensors file", "Copy it again, or use another one.")
+        if found < expected:
+            problem = f"expected {expected:,} bytes in '{each}', found {found:,}"
+            raise CheckpointError(place or str(each), problem, "It was cut: copy it again, or use another one.")
+
+
+def _size(file: Path) -> int | None:
+    """How long a safetensors file has to be; None if it is none."""
+    with file.open("rb") as opened:
+        length = int.from_bytes(opened.read(8), "little")
+        if length > file.stat().st_size:
+            return None
+        try:
+            header: dict[str, Any] = json.loads(opened.read(length))
+            ends = [int(about["data_offsets"][1]) for name, about in header.items() if name != "__metadata__"]
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+            return None
+    return 8 + length + max(ends, default=0)

@@ -111,6 +111,16 @@ class OfflineConfig(Protocol):
 
 
 @runtime_checkable
+class NamesFeatures(Protocol):
+    """A dataset in which a user says which feature is what a policy sees."""
+
+    @property
+    def keys(self) -> Mapping[str, str | tuple[str, ...]]:
+        """By the names that environments use."""
+        ...
+
+
+@runtime_checkable
 class GrowsDataset(OfflineConfig, Protocol):
     """A registered dataset to which a run can add episodes, in a folder of the run; the dataset itself stays as it is."""
 

@@ -26,6 +26,8 @@ class RunFolder:
     path: Path
     started: float = field(default_factory=time.monotonic, compare=False)
     """When the run began, on the clock of `time.monotonic`."""
+    former: Path | None = field(default=None, compare=False)
+    """Where the earlier run of the same name is kept; None if there was none."""
 
     @property
     def wall_s(self) -> float:
@@ -33,9 +35,15 @@ class RunFolder:
         return time.monotonic() - self.started
 
     def discard(self) -> None:
-        """Removes the folder of a run that was refused before it did anything; one with a checkpoint or with numbers stays."""
-        if not self.checkpoints.exists() and not self.metrics.exists():
-            shutil.rmtree(self.path, ignore_errors=True)
+        """Removes the folder of a run that was refused before it did anything, and gives the earlier run its name back.
+
+        One with a checkpoint or with numbers stays.
+        """
+        if self.checkpoints.exists() or self.metrics.exists():
+            return
+        shutil.rmtree(self.path, ignore_errors=True)
+        if self.former is not None and not self.path.exists():
+            self.former.rename(self.path)
 
     @property
     def checkpoints(self) -> Path:
@@ -112,7 +120,7 @@ def open_run_folder(cfg: RunConfig, planned: RunFolder | None = None) -> RunFold
         # Before the look at what is there: of two runs that start together, each would move the other's folder away.
         _claim(path)
         if path.exists() and not _resumes_here(cfg, path):
-            path.rename(_free_name(path))
+            folder = replace(folder, former=path.rename(_free_name(path)))
         path.mkdir(exist_ok=True)
         # `mkdir` does not fail for a folder that is there and can't be written to.
         probe = path / ".writable"

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from typing import Final
 
-from rlinf.core.checkpoints.weight_files import find_weights
+from rlinf.core.checkpoints.weight_files import expect_whole, find_weights
 from rlinf.core.data import EnvSpec
 from rlinf.core.declarations import Checks, ChecksRanks, ChecksTasks
 from rlinf.core.errors import CheckpointError, ConfigError, refuse
 from rlinf.core.protocols import Placement
+from rlinf.core.registry import MODELS
+from rlinf.runners.checkpoints.checkpoint import peek_checkpoint
 from rlinf.runners.checkpoints.resuming import check_resume
 from rlinf.runners.config.schema import RunConfig, TrainingConfig
 from rlinf.runners.config.sections import chosen_parts, keyed_fields
 from rlinf.runners.config.statistics import lacking_statistics
 from rlinf.runners.reporting.loggers.registry import KEY, check_logger
+
+_START: Final = "runner.ckpt_path"
+_OF_ACTOR: Final = (_START, "reference.ckpt_path")
+"""Keys of weights that `actor.model` describes; others have a model of their own."""
 
 
 def check_run(cfg: RunConfig) -> None:
@@ -28,7 +35,7 @@ def check_run(cfg: RunConfig) -> None:
     if not cfg.fits_statistics:
         _add_statistics(faults, cfg)
     for key, path in _weights(cfg):
-        _collect(faults, key, lambda path=path, key=key: find_weights(path, place=key))
+        _collect(faults, key, lambda path=path, key=key: _check_weights(cfg, key, path))
     _collect(faults, "runner.resume_dir", lambda: check_resume(cfg))
     for name in cfg.runner.logger.logger_backends:
         _collect(faults, KEY, lambda name=name: check_logger(name))
@@ -67,6 +74,9 @@ def check_evaluation(cfg: RunConfig, *, of_checkpoint: bool = False) -> None:
     faults += [] if faults else lacking_room(cfg)
     if not of_checkpoint:
         _add_statistics(faults, cfg)
+        path = cfg.runner.ckpt_path
+        if path is not None:
+            _collect(faults, _START, lambda: _check_weights(cfg, _START, path))
     refuse(faults)
 
 
@@ -92,6 +102,28 @@ def _weights(config: object, place: str = "") -> Iterator[tuple[str, str]]:
             yield key, value
         elif "registry" not in field.metadata and dataclasses.is_dataclass(value) and not isinstance(value, type):
             yield from _weights(value, f"{key}.")
+
+
+def _check_weights(cfg: RunConfig, key: str, path: str) -> None:
+    """Refuses weights that are not there, were cut, or are of a run of another model.
+
+    Raises:
+        CheckpointError: the first two.
+        ConfigError: the third; only what both name by a registered name is compared.
+    """
+    file = find_weights(path, place=key)
+    expect_whole(file, place=key)
+    actor = getattr(cfg, "actor", None)
+    if key not in _OF_ACTOR or not isinstance(actor, TrainingConfig):
+        return
+    try:
+        made = peek_checkpoint(file.parents[1]).config["actor"]["model"]["model_type"]
+    except (CheckpointError, KeyError, TypeError, IndexError):
+        return  # not of a run of ours
+    wanted = actor.model.model_type
+    if made != wanted and {made, wanted} <= set(MODELS.names()):
+        remedy = "Name weights of this model, or set actor.model as in their run."
+        raise ConfigError(key, f"the weights in '{file}' are of a '{made}', and actor.model.model_type is '{wanted}'", remedy)
 
 
 def _lacking(cfg: RunConfig, *, training: bool) -> list[ConfigError]:

@@ -78,6 +78,20 @@ def recipe_folder(name: str, config_dir: Path) -> Path:
     return found
 
 
+def compose_file(path: Path, overrides: Sequence[str] = ()) -> Composition:
+    """Composes the recipe in a file; see `compose_recipe`.
+
+    Raises:
+        ConfigError: there is no such file, or YAML or an override is malformed.
+    """
+    file = path.with_name(f"{path.name.removesuffix('.yaml')}.yaml")
+    if not file.is_file():
+        known = recipes(path.parent)
+        hint = did_you_mean(path.name.removesuffix(".yaml"), known, label="Recipes") if known else "Name a YAML file."
+        raise ConfigError("recipe", f"there is no file '{file}'", hint)
+    return compose_recipe(path.parent, path.name, overrides)
+
+
 def recipes(config_dir: Path) -> list[str]:
     """The names of the recipes in a folder."""
     return sorted(path.stem for path in config_dir.glob("*.yaml"))
@@ -125,7 +139,7 @@ def read_recipe(path: Path, overrides: Sequence[str] = ()) -> Mapping[str, Any]:
     Raises:
         ConfigError: there is no such recipe, or it has a fault.
     """
-    data = compose_recipe(path.parent, path.stem, overrides).data
+    data = compose_file(path, overrides).data
     task_type_of(data).read(data)
     return data
 

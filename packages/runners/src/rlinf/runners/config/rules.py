@@ -81,7 +81,7 @@ def placement(cluster: Mapping[str, Any], required: Sequence[str], optional: Seq
     if not isinstance(written, Mapping):
         problem = f"expected a section with the components {', '.join(required)}, or auto, found {written!r}"
         return ConfigError(place, problem)
-    names, known = placed_components(cluster), [*required, *optional]
+    names, known = placed_components(cluster), list(dict.fromkeys([*required, *optional]))
     unknown = [name for name in names if name not in known]
     faults = [ConfigError(f"{place}.{n}", "this run has no such component", did_you_mean(n, known)) for n in unknown]
     missing = [name for name in required if name not in names]

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from rlinf.core.capabilities import HasExpert
 from rlinf.core.data import EnvSpec
-from rlinf.core.data.offline import OfflineSource
+from rlinf.core.data.offline import NamesFeatures, OfflineSource
 from rlinf.core.declarations import KnowsExpert, traits_of
-from rlinf.core.errors import ConfigError, refuse
+from rlinf.core.errors import ConfigError, did_you_mean, refuse
 from rlinf.core.registry import ENVS
 from rlinf.runners.config.rules import Rule, no_idle_critic, no_idle_reference, placed_components, placement
 from rlinf.runners.config.sections import Section
@@ -25,6 +25,8 @@ from rlinf.runners.task_types import read_run
 _MODEL = "actor.model.model_type"
 _IMAGE_AXES = 3
 """`[H, W, 3]`."""
+_CAMERAS: Final = ("main_images", "wrist_images", "extra_view_images")
+_STATES: Final = "states"
 
 
 def _placement(cfg: EmbodiedSFTConfig) -> ConfigError | None:
@@ -107,9 +109,11 @@ def check_data(cfg: EmbodiedSFTConfig) -> None:
     if cfg.dagger is not None and env is not None:
         _refuse_no_expert(env)
     source = cfg.data.dataset.open()
-    refuse([*_unfit_for_model(cfg, source), *_too_short(cfg, source)])
-    if env is not None:
-        refuse(list(_unfit_for_env(cfg, source, env.env_type, described(env))))
+    refuse([*_unfit_for_model(cfg, source), *_of_another_kind(cfg, source), *_unfit_chunk(cfg), *_too_short(cfg, source)])
+    spec = None if env is None else described(env)
+    refuse(list(_unknown_keys(cfg, spec)))
+    if env is not None and spec is not None:
+        refuse(list(_unfit_for_env(cfg, source, env.env_type, spec)))
     if cfg.dagger is not None and env is not None:
         refuse(list(_other_features(source, env.env_type, described(replace(env, wrappers=())))))
 
@@ -130,6 +134,45 @@ def _unfit_for_model(cfg: EmbodiedSFTConfig, source: OfflineSource) -> Iterator[
             has = ", ".join(sorted(spec.observation))
             remedy = f"Name the feature: data.keys.{key}=…; its features are {features}."
             yield ConfigError("data.keys", f"'{name}' sees '{key}', and '{source.name}' has {has}", remedy)
+
+
+def _of_another_kind(cfg: EmbodiedSFTConfig, source: OfflineSource) -> Iterator[ConfigError]:
+    """Features under the name of a camera that are no pictures, and the other way round."""
+    traits, spec = traits_of(cfg.actor.model.config), source.spec.observation
+    for key in sorted({*(traits.observations or ()), *traits.any_observation} & {*spec} - {TEXTS}):
+        shape, pictures = spec[key].shape, key in _CAMERAS
+        if pictures == (len(shape) < _IMAGE_AXES):
+            wanted = "pictures" if pictures else "numbers"
+            problem = f"expected {wanted}, found a feature of the shape {list(shape)} in '{source.name}'"
+            yield ConfigError(f"data.keys.{key}", problem, f"Its features are {', '.join(source.features)}.")
+
+
+def _unknown_keys(cfg: EmbodiedSFTConfig, env: EnvSpec | None) -> Iterator[ConfigError]:
+    """Names that nothing sees, of which one was mistyped."""
+    if not isinstance(cfg.data.dataset, NamesFeatures):
+        return
+    traits = traits_of(cfg.actor.model.config)
+    shown = () if env is None else tuple(env.observation)
+    known = sorted({*_CAMERAS, _STATES, *(traits.observations or ()), *traits.any_observation, *shown} - {TEXTS})
+    for key in cfg.data.dataset.keys:
+        if key not in known:
+            problem = f"neither '{cfg.actor.model.model_type}' nor an environment calls anything '{key}'"
+            yield ConfigError(f"data.keys.{key}", problem, did_you_mean(key, known))
+
+
+def _unfit_chunk(cfg: EmbodiedSFTConfig) -> Iterator[ConfigError]:
+    learned, traits = cfg.data.chunk_length, traits_of(cfg.actor.model.config)
+    if learned is None or traits.chunk is None:
+        return
+    if learned < traits.chunk:
+        problem = f"expected at least the {traits.chunk} steps that the policy decides at once, found {learned}"
+        yield ConfigError(
+            "data.chunk_length", problem, "The others would be executed unlearned. Or lower actor.model.num_action_chunks."
+        )
+    # What can go on from a chunk in execution is a flow, whose horizon may be longer than what it executes.
+    elif learned > traits.chunk and traits.real_time_chunking is False:
+        problem = f"'{cfg.actor.model.model_type}' decides {traits.chunk} steps at once and learns no more, found {learned}"
+        yield ConfigError("data.chunk_length", problem, "Leave it out, or raise actor.model.num_action_chunks.")
 
 
 def _too_short(cfg: EmbodiedSFTConfig, source: OfflineSource) -> Iterator[ConfigError]:

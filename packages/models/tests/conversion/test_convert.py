@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
 
 from rlinf.core.data import ArraySpec, EnvSpec
-from rlinf.core.errors import CheckpointError, ConfigError
+from rlinf.core.errors import ConfigError
 from rlinf.models._tokenizers import tiny_tokenizer
 from rlinf.models.checkpoints import load_policy, read_tensors, write_tensors
 from rlinf.models.conversion.command import convert

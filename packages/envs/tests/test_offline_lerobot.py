@@ -121,6 +121,12 @@ def test_some_episodes_and_keys_of_ones_own(recorded):
     assert first.observation["wrist_images"].shape == (3, 1, 16, 24, 3)
 
 
+def test_one_extra_view_has_the_axis_of_views(recorded):
+    named = LeRobot(path=str(recorded[0]), keys={"extra_view_images": "observation.images.main"}).open()
+    assert named.spec.observation["extra_view_images"].shape == (1, 16, 24, 3)
+    assert next(iter(named.episodes())).observation["extra_view_images"].shape == (3, 1, 16, 24, 3)
+
+
 def test_several_datasets_of_a_folder_follow_each_other(tmp_path):
     for rank in range(2):
         record(tmp_path / f"rank_{rank}", EPISODES[2 * rank : 2 * rank + 2], use_videos=False)

@@ -191,6 +191,12 @@ def test_a_published_protocol_becomes_the_configuration_that_has_its_hash(toy_da
         repeated_episodes(toy_data, replace(published, env="a simulator"), [])
 
 
+def test_episodes_are_not_repeated_where_there_is_no_environment(toy_data: dict[str, Any]) -> None:
+    published = episode_protocol(read_embodied(toy_data), final=True)
+    with pytest.raises(ConfigError, match=r"^--protocol: expected a protocol of problems, as this configuration has no env"):
+        repeated_episodes({"data": {"type": "arithmetic"}}, published, [])
+
+
 def test_what_differs_is_named(toy_data: dict[str, Any]) -> None:
     one = episode_protocol(read_embodied(toy_data), final=True)
     expect_protocol(None, one)

@@ -24,11 +24,11 @@ from PIL import Image
 from rlinf.core.data import ArraySpec, EnvSpec
 from rlinf.core.data.offline import Array, OfflineEpisode
 from rlinf.core.errors import ConfigError, did_you_mean
+from rlinf.envs.offline._lerobot_files import column, film, rows, tasks
 from rlinf.envs.offline.lerobot import LeRobot, dataset_folders
 from rlinf.envs.recording.frames import INTERVENED, POLICY_ACTION
 
 parquet: Any = importlib.import_module("pyarrow.parquet")
-_ffmpeg: Any = importlib.import_module("imageio_ffmpeg")
 
 _AGAIN: Final = "Copy it again, or record it anew."
 _HALF: Final = 0.5
@@ -146,13 +146,13 @@ class _Dataset:
                 remedy = "LeRobot's convert_dataset_v21_to_v30 brings older ones up to date."
                 raise ConfigError("dataset.path", f"expected format v3 in '{folder}', found {version}", remedy)
             self._paths = {"data": info["data_path"], "videos": info.get("video_path")}
-            self._rows = [row for path in sorted((folder / "meta" / "episodes").glob("*/*.parquet")) for row in _rows(path)]
+            self._rows = [row for path in sorted((folder / "meta" / "episodes").glob("*/*.parquet")) for row in rows(path)]
             total = int(info["total_episodes"])
             if len(self._rows) < total:
                 problem = f"'meta/info.json' of '{folder}' counts {total} episodes, found {len(self._rows)} in 'meta/episodes'"
                 raise ConfigError("dataset.path", problem, _AGAIN)
             self._rows = self._rows[:total]
-            self.tasks = _tasks(folder / "meta" / "tasks.parquet")
+            self.tasks = tasks(folder / "meta" / "tasks.parquet")
         except FileNotFoundError as error:
             raise self._no_file(folder / "meta" / "tasks.parquet") from error
         except KeyError as error:
@@ -288,7 +288,7 @@ class _Dataset:
         tables = [parquet.read_table(path, columns=names) for path in self._data_files()]
         found: dict[str, Array] = {}
         for name in names:
-            found[name] = np.concatenate([_column(table.column(name), self.shape(name)) for table in tables])
+            found[name] = np.concatenate([column(table.column(name), self.shape(name)) for table in tables])
         order = np.argsort(found["index"].reshape(-1), kind="stable") if "index" in found else slice(None)
         return {name: values[order] for name, values in found.items()}
 
@@ -327,12 +327,12 @@ class _Dataset:
         by_file: dict[Path, list[Mapping[str, Any]]] = {}
         for row in self._rows:
             by_file.setdefault(self._film_file(name, row), []).append(row)
-        for path, rows in by_file.items():
+        for path, filmed in by_file.items():
             wanted: dict[int, int] = {}
-            for row in rows:
+            for row in filmed:
                 first = round(float(row[f"videos/{name}/from_timestamp"]) * self._fps)
                 wanted |= {first + t: int(row["dataset_from_index"]) + t for t in range(int(row["length"]))}
-            for number, frame in enumerate(_film(path, images.shape[1:3])):
+            for number, frame in enumerate(film(path, images.shape[1:3])):
                 if number in wanted:
                     images[wanted.pop(number)] = frame
                 if not wanted:
@@ -371,43 +371,9 @@ class _Dataset:
             k: (tuple(name for _, name in sorted(v, key=lambda each: each[0] or 0)), v[0][0] is not None) for k, v in found.items()
         }
         for key, features in self._config.keys.items():
-            several = not isinstance(features, str)
-            named[key] = (tuple(features) if several else (features,), several)
+            # One extra view has the axis of views, too, as environments show it.
+            several = not isinstance(features, str) or key == _CAMERAS["extra"]
+            named[key] = ((features,) if isinstance(features, str) else tuple(features), several)
             for name in named[key][0]:
                 self.shape(name, f"keys.{key}")
         return named
-
-
-def _rows(path: Path) -> list[dict[str, Any]]:
-    schema = parquet.read_schema(path)
-    # Statistics of each episode are most of the file, and of no use here.
-    return parquet.read_table(path, columns=[name for name in schema.names if not name.startswith("stats/")]).to_pylist()
-
-
-def _tasks(path: Path) -> list[str]:
-    """The tasks in words; pandas gives an index without a name one of its own."""
-    table = parquet.read_table(path).to_pydict()
-    texts = table.get("task", table.get("__index_level_0__", []))
-    return [str(text) for text in texts]
-
-
-def _column(column: Any, shape: tuple[int, ...]) -> Array:
-    """A column as `[frames, *]`, whichever kind of list it is."""
-    chunks = column.combine_chunks()
-    while hasattr(chunks.type, "value_type"):
-        chunks = chunks.flatten()
-    values = np.asarray(chunks.to_numpy(zero_copy_only=False))
-    return values.reshape(len(column), *shape)
-
-
-def _film(path: Path, size: tuple[int, ...]) -> Iterator[NDArray[np.uint8]]:
-    """The frames of a video as they were encoded, none doubled or dropped."""
-    film = _ffmpeg.read_frames(str(path), pix_fmt="rgb24", output_params=["-fps_mode", "passthrough"])
-    try:
-        width, height = next(film)["source_size"]
-        if (height, width) != tuple(size):
-            raise ValueError(f"expected {size[0]} × {size[1]} pixels in '{path}', found {height} × {width}")
-        for frame in film:
-            yield np.frombuffer(frame, np.uint8).reshape(height, width, 3)
-    finally:
-        film.close()

@@ -75,6 +75,11 @@ def repeated_episodes(data: Mapping[str, Any], published: EvalProtocol, explicit
     """
     if not isinstance(published, EpisodeProtocol):
         raise ConfigError(OPTION, f"expected a protocol of episodes, found one of {published.kind}", "Name another file.")
+    if "env" not in data:
+        remedy = "Name the file of an evaluation of this kind."
+        raise ConfigError(
+            OPTION, "expected a protocol of problems, as this configuration has no env, found one of episodes", remedy
+        )
     stated: object = published.env
     if not isinstance(stated, Mapping) or "env_type" not in stated:
         problem = f"expected env_type and init_params, found the environment in words: {stated!r:.80}"

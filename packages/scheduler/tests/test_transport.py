@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays, boolean_dtypes, floating_dtypes, integer_dtypes
+from waiting import until
 
 from rlinf.core.errors import ChannelClosed, DeadlineExceeded
 from rlinf.scheduler.transport.encoding import BESIDE_BYTES, decode, encode, snapshot
@@ -212,6 +213,18 @@ def test_clients_that_say_nothing_hold_few_threads_and_not_for_long(tmp_path: Pa
         finally:
             clients.kill()
             serving.stop()
+
+
+def test_a_server_that_was_stopped_does_not_accept_with_a_descriptor_that_became_anothers(tmp_path: Path) -> None:
+    before = set(threading.enumerate())
+    serving = server.Server(Location("here", str(tmp_path / "s"), ("127.0.0.1", 0)), b"k", queues())
+    serving.start()
+    accepting = set(threading.enumerate()) - before
+    assert len(accepting) == 2
+    time.sleep(0.1)  # they wait for clients
+    serving.stop()
+    until(lambda: not any(thread.is_alive() for thread in accepting))
+    assert list(tmp_path.iterdir()) == []
 
 
 SHORT = """

@@ -23,7 +23,8 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
+from pathlib import Path
 from typing import Any, cast
 
 from rlinf.core.errors import ChannelClosed, DeadlineExceeded, RLinfError
@@ -86,10 +87,10 @@ class Server:
         self._room = threading.Semaphore(GREETINGS)
         self._greeted: dict[Connection[Any, Any], float] = {}
         """The clients that have not shown yet that they belong to the run, and since when."""
-        self._listeners = [Listener(place.path, "AF_UNIX", backlog=64)]
+        self._listeners = [_listening(socket.AF_UNIX, place.path)]
         if place.tcp is not None:
-            self._listeners.append(Listener(place.tcp, "AF_INET", backlog=64))
-            place = Location(place.node, place.path, (place.tcp[0], self._listeners[1].address[1]))  # pyright: ignore[reportArgumentType]
+            self._listeners.append(_listening(socket.AF_INET, place.tcp))
+            place = Location(place.node, place.path, (place.tcp[0], int(self._listeners[1].getsockname()[1])))
         self.place = place
 
     def serve(self, kind: str, handler: Handler, *, waits: bool = False) -> None:
@@ -104,12 +105,18 @@ class Server:
     def stop(self) -> None:
         """Accepts no connection any more."""
         for listener in self._listeners:
+            # Closing alone leaves the thread in `accept`, which the kernel begins anew when the process was stopped and goes on:
+            # with the number of the descriptor, which may be another server's by then.
+            with contextlib.suppress(OSError):
+                listener.shutdown(socket.SHUT_RDWR)
             listener.close()
+        if not self.place.path.startswith("\0"):
+            Path(self.place.path).unlink(missing_ok=True)
 
-    def _accept(self, listener: Listener) -> None:
+    def _accept(self, listener: socket.socket) -> None:
         while True:
             try:
-                connection = listener.accept()
+                connection: Connection[Any, Any] = Connection(listener.accept()[0].detach())
             # The client was gone before it was accepted.
             except ConnectionError:
                 continue
@@ -159,6 +166,19 @@ class Server:
     def _end(self, _: str, question: tuple[Any, ...], __: list[Blob]) -> Answer:
         self.queues.end(*question)
         return Answer()
+
+
+def _listening(family: socket.AddressFamily, address: Any) -> socket.socket:
+    listener = socket.socket(family)
+    try:
+        if family == socket.AF_INET:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(64)
+    except OSError:
+        listener.close()
+        raise
+    return listener
 
 
 class _ServedConnection:

@@ -111,7 +111,12 @@ def test_episodes_are_left_out_by_return_and_success(tmp_path: Path) -> None:
         replay(["filter", str(run), str(tmp_path / "none"), "--only-success"])
     with pytest.raises(ConfigError, match="no episode passes"):
         replay(["filter", str(run), str(tmp_path / "none"), "--min-return", "1e9"])
+    with pytest.raises(ConfigError, match=r"^rlinf replay filter: nothing says which episodes are left out\. Set --min-return"):
+        replay(["filter", str(run), str(tmp_path / "none")])
     assert not (tmp_path / "none").exists()
+    (tmp_path / "none").mkdir()
+    with pytest.raises(ConfigError, match=r"^rlinf replay: expected a replay buffer at .*none"):
+        replay(["inspect", str(tmp_path / "none")])
 
 
 @pytest.mark.parametrize("kind", ["numpy", "minari", "lerobot"])

@@ -74,7 +74,10 @@ def test_what_has_no_solution_or_is_too_long_is_left_out():
     ]
     task = SimpleNamespace(problems=lambda split: problems)
     assert read_examples(task, "train", Letters(), max_length=5) == [Example((10,), (11, 2))]
-    with pytest.raises(ConfigError, match="expected solutions of at most 2 tokens in 'train', found 3 problems, 2 of them"):
+    with pytest.raises(
+        ConfigError,
+        match=r"^data\.max_length: expected solutions of at most 2 tokens .* the shortest of 2 has 3\. Raise",
+    ):
         read_examples(task, "train", Letters(), max_length=2)
 
 

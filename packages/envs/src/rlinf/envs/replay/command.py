@@ -10,7 +10,7 @@ import numpy as np
 
 from rlinf.core.config.arguments import ArgumentParser, real, whole
 from rlinf.core.data.offline import OfflineEpisode
-from rlinf.core.errors import RLinfError
+from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.replay.saved_episodes import SavedEpisode
 from rlinf.envs.offline.replay import ReplaySource
 from rlinf.envs.replay.sources import Skipped, Source, common_spec, kept, open_source
@@ -32,13 +32,16 @@ def replay(args: Sequence[str]) -> int:
             damaged.append(str(error))
             sys.stderr.write(f"skipped: {error}\n")
 
+    least, solved = getattr(given, "min_return", None), getattr(given, "only_success", False)
+    if given.action == "filter" and least is None and not solved:
+        remedy = "Set --min-return or --only-success; merge writes all episodes."
+        raise ConfigError("rlinf replay filter", "nothing says which episodes are left out", remedy)
     skipped: Skipped | None = skip if given.skip_damaged else None
     sources = [open_source(path, skipped) for path in given.sources]
     if given.action == "inspect":
         for source in sources:
             _inspect(source)
     else:
-        least, solved = getattr(given, "min_return", None), getattr(given, "only_success", False)
         spec = common_spec(sources)
 
         def episodes() -> Iterator[OfflineEpisode]:

@@ -55,6 +55,14 @@ def open_source(path: Path, skipped: Skipped | None) -> Source:
     Raises:
         ConfigError: it is none of these, or can't be read.
     """
+    try:
+        return _opened(path, skipped)
+    except ConfigError as error:
+        # A dataset names the keys of a run's configuration, of which there is none here.
+        raise ConfigError("rlinf replay", error.problem, error.remedy) from error
+
+
+def _opened(path: Path, skipped: Skipped | None) -> Source:
     folder = path.expanduser()
     if not folder.is_dir():
         raise ConfigError("rlinf replay", f"there is no folder '{path}'", "Name a run, a checkpoint, a buffer or a dataset.")

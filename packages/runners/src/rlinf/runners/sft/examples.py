@@ -76,8 +76,11 @@ def read_examples(
         examples += [example_with_tools(problem, tokenizer, use, tools) for problem in with_tools]
     short = [each for each in examples if len(each) <= max_length]
     if not short:
-        found = f"{len(problems)} problems, {len(examples)} of them with a solution, none so short"
-        raise ConfigError("data", f"expected solutions of at most {max_length} tokens in '{split}', found {found}")
+        if not examples:
+            problem = f"expected worked solutions in '{split}', found {len(problems)} problems without one"
+            raise ConfigError("data", problem, "Choose a task that has some, or name the field that holds them.")
+        problem = f"expected solutions of at most {max_length} tokens in '{split}', the shortest of {len(examples)} has "
+        raise ConfigError("data.max_length", f"{problem}{min(map(len, examples))}", "Raise it.")
     return short
 
 

@@ -166,9 +166,7 @@ def _unfit_chunk(cfg: EmbodiedSFTConfig) -> Iterator[ConfigError]:
         return
     if learned < traits.chunk:
         problem = f"expected at least the {traits.chunk} steps that the policy decides at once, found {learned}"
-        yield ConfigError(
-            "data.chunk_length", problem, "The others would be executed unlearned. Or lower actor.model.num_action_chunks."
-        )
+        yield ConfigError("data.chunk_length", problem, "Leave it out, or lower actor.model.num_action_chunks.")
     # What can go on from a chunk in execution is a flow, whose horizon may be longer than what it executes.
     elif learned > traits.chunk and traits.real_time_chunking is False:
         problem = f"'{cfg.actor.model.model_type}' decides {traits.chunk} steps at once and learns no more, found {learned}"

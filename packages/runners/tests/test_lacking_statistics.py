@@ -42,7 +42,7 @@ if "toy_normalises" not in MODELS.names():
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / "model.safetensors").touch()
+    (tmp_path / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")  # a whole file, of no tensor
     (tmp_path / "config.json").write_text(json.dumps({"type": "toy"}))
     return tmp_path
 

@@ -201,6 +201,15 @@ def test_addresses() -> None:
         WorkerAddress("rollout", -1)
 
 
+@pytest.mark.parametrize(("kind", "real"), [("NV_GPU", True), ("NPU", True), ("VIRTUAL", False), ("", False)])
+def test_virtual_accelerators_are_no_devices(kind: str, real: bool) -> None:
+    class Placed(Worker):
+        pass
+
+    with injected(WorkerContext(group="g", accelerator_type=kind)):
+        assert Placed().has_device is real
+
+
 def test_the_current_worker_is_known_from_its_constructor_on() -> None:
     class Asker(Worker):
         def __init__(self) -> None:

@@ -103,6 +103,18 @@ def test_an_offload_that_fails_leaves_everything(monkeypatch) -> None:
     trainer.step([text_batch()], token_loss)
 
 
+def test_a_checksum_takes_no_memory_and_sees_every_byte() -> None:
+    """The device may be full; torch's own sum in another type converts all of it first."""
+    data = torch.arange(100_003, dtype=torch.int64).to(torch.uint8)
+    with torch.autograd.profiler.profile(profile_memory=True) as profile:
+        before = offload_module._checksum(data)
+    assert max(event.cpu_memory_usage for event in profile.function_events) < 1000
+    for place in (0, 77, 99_999, 100_002):
+        other = data.clone()
+        other[place] += 1
+        assert offload_module._checksum(other) != before
+
+
 @pytest.mark.parametrize("kind", ["device", "cpu"])
 def test_the_reference_is_the_policy_of_the_start(kind) -> None:
     batch = text_batch()

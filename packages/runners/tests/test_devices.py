@@ -1,15 +1,23 @@
 """Where workers compute, with the accelerators of torch replaced by what a GPU machine would say."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 
+from rlinf.core.worker import Worker
 from rlinf.runners.training.devices import device_of, placed
 
 
+class Placed(Worker):
+    def __init__(self, kind):
+        self.kind = kind
+
+    @property
+    def accelerator_type(self):
+        return self.kind
+
+
 def worker(kind):
-    return SimpleNamespace(accelerator_type=kind)
+    return Placed(kind)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import weakref
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -12,7 +13,9 @@ from rlinf.core import Weights
 from rlinf.core.capabilities import HasMemory
 from rlinf.core.errors import ConfigError, NonFiniteError, RLinfError
 from rlinf.core.language.generation import SamplingConfig
+from rlinf.core.worker import Worker, WorkerContext, injected
 from rlinf.engines.generation import HFGeneratorConfig
+from rlinf.engines.generation.hf._generator import _device
 
 PROMPTS = [[3, 4, 5, 6, 7], [8], [9, 10, 11, 12, 13, 14, 15, 16], [17, 18]]
 
@@ -255,6 +258,21 @@ def test_a_kernel_that_knows_no_such_mask_is_replaced():
     (found,) = asyncio.run(write(HFGeneratorConfig().build(policy), [PROMPTS[0]], temperature=0.0))
     assert policy.network.config._attn_implementation == "sdpa"
     assert oracle.score(PROMPTS[0], found.tokens.tolist())[1].tolist() == found.tokens.tolist()
+
+
+class Rollout(Worker):
+    """Whose code runs in a test."""
+
+
+@pytest.mark.parametrize(("kind", "device"), [(None, "meta"), ("NV_GPU", "meta"), ("VIRTUAL", "cpu"), ("", "cpu")])
+def test_it_computes_where_its_worker_was_placed(monkeypatch, kind, device):
+    """On a machine with a GPU: a virtual accelerator stands for a core, and the trainer beside it computes on the CPU."""
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("meta"))
+    with nullcontext() if kind is None else injected(WorkerContext(group="rollout", accelerator_type=kind)):
+        _worker = None if kind is None else Rollout()
+        assert _device(None, torch.device("cpu")).type == device
+    assert _device("cuda:1", torch.device("cpu")) == torch.device("cuda:1")
 
 
 def test_who_writes_no_text_is_refused():

@@ -11,7 +11,7 @@ import pytest
 import torch
 from reasoning_toy import TOPOLOGY, channels, job, written
 
-from rlinf.core.data import Completion
+from rlinf.core.data import Completion, Weights
 from rlinf.core.errors import ConfigError, NonFiniteError, RLinfError
 from rlinf.core.language.generation import SamplingConfig
 from rlinf.runners.reasoning.generation.prompt_groups import JobSpec, PromptGroup
@@ -176,3 +176,23 @@ def test_a_policy_that_scores_at_another_temperature_is_refused(reasoning_data: 
 def test_a_worker_that_knows_nobody_says_so(reasoning_data: dict[str, Any], new_queue: Any) -> None:
     with pytest.raises(RLinfError, match=r"Call init_worker\(topology\) first"):
         asyncio.run(ReasoningRolloutWorker(read_reasoning(reasoning_data)).generate(job(0), channels(new_queue)))
+
+
+@pytest.mark.parametrize("copied", [True, False])
+def test_weights_that_came_are_not_kept_beside_the_copy_of_a_generator(reasoning_data: dict[str, Any], copied: bool) -> None:
+    """A generator in this process has copied them into its policy; of an engine elsewhere only what came is known."""
+    worker = ReasoningRolloutWorker(read_reasoning(reasoning_data))
+    worker.init_worker(TOPOLOGY)
+    came = Weights(tensors={name: tensor + 1 for name, tensor in worker._policy.weights().tensors.items()}, version=3)
+
+    async def load(weights: Weights[Any]) -> None:
+        if copied:
+            worker._policy.load(weights)
+
+    worker.engine.generator.load = load  # type: ignore[method-assign]
+    asyncio.run(worker._take(came))
+    held = worker._policy.weights() if copied else came
+    assert worker._held is not None
+    assert worker._held.version == 3
+    for name, tensor in worker._held.tensors.items():
+        assert tensor.data_ptr() == held.tensors[name].data_ptr()

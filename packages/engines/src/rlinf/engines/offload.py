@@ -194,12 +194,17 @@ def _bytes(storage: torch.UntypedStorage) -> Tensor:
 
 
 def _checksum(data: Tensor) -> int:
-    return int(data.sum(dtype=torch.int64))
+    """The sum of the bytes' 64-bit words mod 2⁶⁴, and of those that are left over."""
+    whole = data.numel() // 8 * 8
+    # As words, since torch converts all bytes first to add them in another type: eight times the memory, on a device that is full.
+    return int(data[:whole].view(torch.int64).sum()) + int(data[whole:].sum())
 
 
 def _return_memory() -> None:
     """Gives freed memory to other processes, too."""
     if torch.cuda.is_initialized():
+        # What others have read by now of tensors that were shared with them; torch looks at the next one to be shared only.
+        torch.cuda.ipc_collect()
         torch.cuda.empty_cache()
 
 

@@ -111,6 +111,11 @@ class Worker(Correspondent):
         return bool(self._context.devices)
 
     @property
+    def has_device(self) -> bool:
+        """Whether the worker was placed on accelerators for which torch has a device; virtual ones stand for CPU cores."""
+        return self.accelerator_type not in ("", "VIRTUAL")
+
+    @property
     def hardware_infos(self) -> tuple[Any, ...]:
         """What the worker was placed on, one by one; the `config` of a robot is what `cluster.node_groups` says of it."""
         return self._context.hardware

@@ -93,7 +93,7 @@ def check_device(stages: int, *, sequence_parallel: bool, device: torch.device) 
     Raises:
         ConfigError: stages or divided activations without CUDA.
     """
-    cuda = device.type == "cuda" or torch.cuda.is_available()
+    cuda = device.type == "cuda"
     if stages > 1 and not cuda:
         found = f"{stages} stages exchange activations through CUDA, found weights on {device.type}"
         raise ConfigError("actor.pipeline_model_parallel_size", found, "Use 1 without a GPU.")

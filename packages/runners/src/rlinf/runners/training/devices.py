@@ -9,13 +9,10 @@ from torch import nn
 
 from rlinf.core.worker import Worker
 
-NOT_REAL = ("", "VIRTUAL")
-"""What a worker was placed on where torch has no device for it."""
-
 
 def device_of(worker: Worker) -> torch.device:
     """The first accelerator that a worker was placed on, of which it sees no others; the CPU where torch knows none."""
-    if worker.accelerator_type in NOT_REAL or not torch.accelerator.is_available():
+    if not worker.has_device or not torch.accelerator.is_available():
         return torch.device("cpu")
     return torch.device(torch.accelerator.current_accelerator() or "cpu")
 
@@ -23,3 +20,9 @@ def device_of(worker: Worker) -> torch.device:
 def placed(policy: Any, worker: Worker) -> Any:
     """The policy, its weights on the worker's device; one that is no module stays as it is."""
     return policy.to(device_of(worker)) if isinstance(policy, nn.Module) else policy
+
+
+def give_back() -> None:
+    """Gives memory that this process has freed on its devices to other processes, too; torch would keep it."""
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()

@@ -14,6 +14,7 @@ from rlinf.core.data import Completion, Weights
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.language.generation import SamplingConfig
 from rlinf.core.language.problems import ShownPrompt
+from rlinf.core.worker import Worker
 from rlinf.engines.generation.hf._batch import Batch
 from rlinf.engines.generation.hf._network import check_cache, context_of
 from rlinf.engines.generation.hf._request import Request, new_request
@@ -216,6 +217,9 @@ class HFGenerator:
 
 
 def _device(named: str | None, own: torch.device) -> torch.device:
-    """The named one, or else the accelerator that the process sees, or else where the weights are."""
+    """The named one; else the accelerator that the process sees, unless its worker was placed on none; else that of the weights."""
+    worker: Worker | None = Worker.current_worker
+    if named is None and worker is not None and not worker.has_device:
+        return own
     seen = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     return torch.device(named) if named is not None else seen or own

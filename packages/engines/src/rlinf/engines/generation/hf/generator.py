@@ -23,7 +23,8 @@ class HFGeneratorConfig:
     max_model_len: int | None = None
     """The longest prompt and response together; None for what the network was made for."""
     device: str | None = None
-    """Where it computes, as torch names it; None for the accelerator that the process sees, or else where the policy is."""
+    """Where it computes, as torch names it; None for the accelerator that the process sees, or else where the policy is: on the CPU
+    also for a worker that was placed on no accelerator, or on virtual ones."""
 
     def __post_init__(self) -> None:
         expect_at_least("max_running_requests", self.max_running_requests, 1)

@@ -28,6 +28,7 @@ from rlinf.runners.reasoning.generation.prompt_lengths import PromptLengths, lon
 from rlinf.runners.reasoning.language import Problems, build_policy, build_tokenizer, check_images, check_temperature
 from rlinf.runners.reasoning.schema import ReasoningConfig
 from rlinf.runners.reasoning.topology import Channels, ReasoningTopology, Written, WrittenGroup, queue_name
+from rlinf.runners.training.devices import give_back
 from rlinf.runners.training.memory import record_memory
 
 ABORT_S = 60.0
@@ -89,6 +90,7 @@ class LanguageRolloutWorker(Worker, ABC):
     def __init__(self, cfg: ReasoningConfig) -> None:
         self.cfg = cfg
         self._engine: Engine | None = None
+        self._policy: Any = None
         self._held: Weights[Any] | None = None
         self._turn = asyncio.Lock()
         self._under_way: dict[str, Share] = {}
@@ -120,8 +122,9 @@ class LanguageRolloutWorker(Worker, ABC):
         torch.set_num_threads(self.threads)
         policy = build_policy(self.cfg, starting_weights=False, rollout=True).eval()
         check_temperature(policy, self.cfg.rollout.sampling_params)
-        self._held = policy.weights()
         generator = self.cfg.rollout.generator.build(policy, rank=self.rank, world_size=self.world_size)
+        # Where the generator has put them, as what is received comes there.
+        self._policy, self._held = policy, policy.weights()
         tokenizer = build_tokenizer(self.cfg)
         problems = Problems(self.cfg, tokenizer)
         check_images(problems, generator)
@@ -138,8 +141,11 @@ class LanguageRolloutWorker(Worker, ABC):
         """Takes over the actor's weights, also while responses are being written; returns their version."""
         engine, held = self._ready()
         received = self.cfg.weight_sync.recv(self.messenger, held, engine.topology.actor, 0)
+        version = received.version
         await self._take(received)
-        return received.version
+        del received
+        self._rest()
+        return version
 
     async def load_weights(self, checkpoint_file: str | None, version: int) -> None:
         """Takes the weights of a checkpoint, or those that a run would start from."""
@@ -160,7 +166,10 @@ class LanguageRolloutWorker(Worker, ABC):
         if not self.cfg.actor.offload:
             return await self._generate(job, channels)
         async with self._turn, self.device_lock:  # one job after the other, as the lock belongs to a task
-            return await self._generate(job, channels)
+            try:
+                return await self._generate(job, channels)
+            finally:
+                self._rest()
 
     async def under_way(self, key: str) -> tuple[int, float]:
         """Of a job: how many of its groups could go to another worker, and the seconds for which it has been under way."""
@@ -242,7 +251,13 @@ class LanguageRolloutWorker(Worker, ABC):
     async def _take(self, weights: Weights[Any]) -> None:
         engine, _ = self._ready()
         await engine.generator.load(weights)
-        self._held = weights
+        # Those that the generator has copied into its policy, if it has, so that none are there twice.
+        self._held = self._policy.weights() if self._policy.version == weights.version else weights
+
+    def _rest(self) -> None:
+        """Where an actor comes to the same devices in turn, what is free of their memory is given back for it."""
+        if self.cfg.actor.offload:
+            give_back()
 
     def _ready(self) -> tuple[Engine, Weights[Any]]:
         if self._engine is None or self._held is None:

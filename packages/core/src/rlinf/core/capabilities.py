@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from rlinf.core.data import Batch, Completion, Decision, LossOutput, Weights
 from rlinf.core.data.tree import Tree
@@ -160,8 +160,9 @@ class RealTimeChunkingPolicy(Protocol):
 class LanguageModelPolicy(Protocol):
     """A policy that is a language model, whose weights an engine of text generation can take over."""
 
-    network: Any
-    """The causal language model of transformers: `network(input_ids=…, position_ids=…, past_key_values=…).logits`."""
+    if TYPE_CHECKING:  # `isinstance` sees no submodule from Python 3.12 on, and so may not look for it
+        network: Any
+        """The causal language model of transformers: `network(input_ids=…, position_ids=…, past_key_values=…).logits`."""
     temperature: float
     """At which it scores."""
     version: int

@@ -154,6 +154,13 @@ def slow(session: nox.Session) -> None:
     _house(session, "pytest", "-q", "-m", "slow", "tests/e2e", *packages, *session.posargs)
 
 
+@nox.session(venv_backend="none", default=False)
+def gpu(session: nox.Session) -> None:
+    """What needs a GPU: training, generation and weights on one, and whole runs; elsewhere all of it skips itself."""
+    packages = [f"packages/{part}/tests" for part in PARTS]
+    _house(session, "pytest", "-q", "-m", "gpu", *packages, "tests/e2e", *session.posargs)
+
+
 @nox.session(venv_backend="none")
 def verifiers(session: nox.Session) -> None:
     """Environments of the library verifiers, which runs in an interpreter of its own."""

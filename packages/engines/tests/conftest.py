@@ -1,5 +1,6 @@
 """The tests share toys, and processes share them too, so they are modules beside them; two ranks are started once for all."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -9,6 +10,15 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 # Small networks are an order of magnitude slower when threads compete for the cores of a busy machine.
 torch.set_num_threads(1)
+
+
+@pytest.fixture
+def device() -> torch.device:
+    """A GPU; or with RLINF_TEST_DEVICE=cpu, which tries such tests without one, the CPU."""
+    named = os.environ.get("RLINF_TEST_DEVICE", "cuda")
+    if named == "cuda" and not torch.cuda.is_available():
+        pytest.skip("needs a GPU")
+    return torch.device(named)
 
 
 @pytest.fixture(scope="session")

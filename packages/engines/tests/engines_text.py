@@ -51,13 +51,13 @@ class ToyWriter(torch.nn.Module):
         t = batch.trajectory
         segments = t.context["segment_ids"]
         same = (segments[:, :, None] == segments[:, None, :]) & (segments[:, :, None] > 0)
-        columns = torch.arange(segments.shape[1])
+        columns = torch.arange(segments.shape[1], device=segments.device)
         causal = columns[:, None] >= columns
         if "seen_until" in t.context:
             until = t.context["seen_until"]
             same = (segments[:, :, None] > 0) & (columns[:, None] < until[:, None, :])
         place = (same & causal).sum(-1, keepdim=True)
-        allowed = (same & causal) | torch.eye(len(columns), dtype=torch.bool)
+        allowed = (same & causal) | torch.eye(len(columns), dtype=torch.bool, device=segments.device)
         x = self.embedding(t.context["input_ids"])
         x = x + torch.sin(place.to(x.dtype))
         for block in self.blocks:

@@ -1,14 +1,19 @@
 """CUDA tensors: the choice of their way with stand-ins, and the whole of it where there is a GPU."""
 
+import importlib
 import subprocess
 import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from rlinf.core import gather
 from rlinf.core.errors import RLinfError
+from rlinf.scheduler import Channel, Cluster, PackedPlacementStrategy, Worker
+from rlinf.scheduler.trace import spans
 from rlinf.scheduler.transport import _cuda
 from rlinf.scheduler.transport.encoding import OnDevice
 from rlinf.scheduler.transport.routes import Routes, route_of
@@ -131,3 +136,47 @@ def test_a_tensor_on_a_gpu_arrives(same: bool) -> None:
         child.wait(60.0)
     assert header == ("cuda:0", 2000.0)
     assert float(tensor.sum()) == 0.0
+
+
+class Peer(Worker):
+    """One of two that see the same GPU."""
+
+    def begin(self) -> str:
+        torch: Any = importlib.import_module("torch")
+        return str(torch.zeros(1, device="cuda").device)
+
+    def give(self, channel: Channel) -> float:
+        torch: Any = importlib.import_module("torch")
+        tensor = torch.arange(1 << 18, device="cuda", dtype=torch.float32)
+        expected = float(tensor.sum())
+        self.send({"tensor": tensor, "number": 7}, "taker", 0)
+        tensor.zero_()
+        channel.put(tensor + 2)
+        return expected
+
+    def take(self, channel: Channel) -> tuple[str, float, str, float]:
+        item, other = self.recv("giver", 0)["tensor"], channel.get()
+        return str(item.device), float(item.sum()), str(other.device), float(other.mean())
+
+
+@pytest.mark.gpu
+@pytest.mark.torch
+@pytest.mark.ray
+def test_workers_on_one_gpu_share_its_memory(tmp_path: Path) -> None:
+    """A message goes as a handle, which the trace says; an item of a channel, whose receiver nobody knows, by way of the CPU."""
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("there is no GPU")
+    tracer = {"enabled": True, "path": str(tmp_path / "trace.json")}
+    with Cluster(cluster_cfg={"backend": "ray", "timeout_s": 120.0, "tracer": tracer}) as cluster:
+        giver, taker = (
+            Peer.create_group().launch(cluster, name=name, placement_strategy=PackedPlacementStrategy(0, 0))
+            for name in ("giver", "taker")
+        )
+        gather(giver.begin(), taker.begin(), timeout=120.0)
+        channel = cluster.create_channel("items")
+        given, taken = gather(giver.give(channel), taker.take(channel), timeout=120.0)
+    (expected,), ((device, total, other, mean),) = given, taken
+    assert (device, total, other, mean) == ("cuda:0", expected, "cuda:0", 2.0)
+    routes = {span.route for span in spans(tmp_path / "trace.json") if span.kind == "send"}
+    assert "cuda_ipc" in routes, routes

@@ -58,7 +58,7 @@ class Writer(torch.nn.Module):
     def default_forward(self, batch: Batch) -> Rescored:
         t = batch.trajectory
         segments, action = t.context["segment_ids"], t.action.flatten(1)
-        logprob, entropy = torch.zeros(t.mask.shape), torch.zeros(t.mask.shape)
+        logprob, entropy = torch.zeros((2, *t.mask.shape), device=t.mask.device)
         for row in range(len(segments)):
             for segment in set(segments[row].tolist()) - {0}:
                 columns = torch.nonzero(segments[row] == segment).flatten()

@@ -36,6 +36,9 @@ def test_wrong_words():
         check_policy(["mlp_policy", "hidden_size=[8]"])
     with pytest.raises(ConfigError, match="expected key=value"):
         check_policy(["mlp_policy", "hidden_sizes"])
+    for device in ("cuda:77", "gpu"):
+        with pytest.raises(ConfigError, match=f"check-policy --device: '{device}' is no device here"):
+            check_policy(["mlp_policy", "hidden_sizes=[8]", "--device", device])
 
 
 def mine(spec, *, seed):

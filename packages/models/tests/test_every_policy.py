@@ -1,6 +1,7 @@
 """The contract on every registered policy, small, without a network."""
 
 import pytest
+import torch
 
 from rlinf.core.registry import MODELS
 from rlinf.models.commands import check_policy
@@ -27,3 +28,12 @@ def cases():
 @pytest.mark.parametrize("args", list(cases()))
 def test_contract(args, capsys):
     assert check_policy(args) == 0, capsys.readouterr().out
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("args", list(cases()))
+def test_contract_on_a_gpu(args, capsys):
+    if not torch.cuda.is_available():
+        pytest.skip("needs a GPU")
+    # float32 as it is, without TF32; a row is not summed in the same order whatever its neighbours are.
+    assert check_policy([*args, "--device", "cuda", "--tolerance", "1e-4"]) == 0, capsys.readouterr().out

@@ -8,7 +8,8 @@ import os
 import socket
 import sys
 from collections.abc import Generator, Sequence
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import numpy as np
@@ -21,6 +22,9 @@ from rlinf.core.protocols import LanguageModelConfig, Policy
 from rlinf.core.registry import MODELS
 from rlinf.core.testing.finding import Finding
 from rlinf.core.testing.policy import PolicyContract
+
+if TYPE_CHECKING:
+    import torch
 
 _BOUND = np.ones(3, np.float32)
 
@@ -57,6 +61,7 @@ def check_policy(args: Sequence[str]) -> int:
     parser.add_argument("params", nargs="*", metavar="key=value", help="hyper-parameters with JSON values: hidden_sizes=[32,32]")
     parser.add_argument("--tolerance", type=real(0), default=1e-5, help="of log-probabilities that must agree (1e-5, for float32)")
     parser.add_argument("--seed", type=whole(0), default=0, help="of the weights (0)")
+    parser.add_argument("--device", default="cpu", help='where the weights are: cpu, cuda, "cuda:1" (cpu)')
     given = parser.parse_args(list(args))
     # After parsing, so that help and refusals load no torch.
     import torch
@@ -65,7 +70,11 @@ def check_policy(args: Sequence[str]) -> int:
         return torch.Generator().manual_seed(seed)
 
     policy, spec = _build(given.policy, dict(parameter(param, place="check-policy") for param in given.params), given.seed)
-    contract = PolicyContract(policy=policy, spec=spec, as_array=torch.as_tensor, generator=generator, tolerance=given.tolerance)
+    device = _device(given.device)
+    if isinstance(policy, torch.nn.Module):
+        policy = policy.to(device)
+    as_array = partial(torch.as_tensor, device=device)
+    contract = PolicyContract(policy=policy, spec=spec, as_array=as_array, generator=generator, tolerance=given.tolerance)
     findings = contract.examine(report=_tell)
     broken = sum(finding.error is not None for finding in findings)
     if broken:
@@ -73,6 +82,17 @@ def check_policy(args: Sequence[str]) -> int:
         return 1
     _write(f"{given.policy}: all {len(findings)} lines hold, to {given.tolerance:g}")
     return 0
+
+
+def _device(name: str) -> torch.device:
+    """A device of this machine that takes a tensor."""
+    import torch
+
+    try:
+        return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
+        first = str(error).partition("\n")[0]
+        raise ConfigError("check-policy --device", f"'{name}' is no device here ({first})", "Try cpu.") from error
 
 
 def _build(name: str, params: dict[str, Any], seed: int) -> tuple[Policy, EnvSpec]:

@@ -16,7 +16,7 @@ from rlinf.engines import BucketWeightSync, FullWeightSync
 from rlinf.scheduler import Cluster, PackedPlacementStrategy, Worker
 from rlinf.scheduler.trace import spans
 
-pytestmark = [pytest.mark.gpu, pytest.mark.ray, pytest.mark.timeout(300), pytest.mark.usefixtures("shared_ray")]
+pytestmark = [pytest.mark.gpu, pytest.mark.ray, pytest.mark.timeout(600), pytest.mark.usefixtures("shared_ray")]
 TRIED_ON_CPU = os.environ.get("RLINF_TEST_DEVICE") == "cpu"
 """Without a GPU, to try the tests: a virtual accelerator stands for it."""
 BACKEND = "local" if TRIED_ON_CPU else "ray"

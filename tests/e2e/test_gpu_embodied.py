@@ -23,7 +23,7 @@ RECIPES = {
     "maniskill_ppo_mlp": (),
     **{f"tabletop_{name}": VLA for name in ("cnn_ppo", "cma_ppo", "flow_ppo", "flow_fpo", "flow_nft", "gr00t_ppo")},
     **{f"tabletop_{name}": VLA for name in ("openvla_ppo", "openvla_oft_ppo", "pi0_ppo", "pi05_ppo")},
-    "tabletop_sac_flow": OFF_POLICY,
+    "tabletop_sac_flow": (*OFF_POLICY, "algorithm.demo_buffer=null"),
     "pendulum_sac": OFF_POLICY,
     "pendulum_td3": OFF_POLICY,
     "cartpole_dqn": OFF_POLICY,

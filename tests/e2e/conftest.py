@@ -42,7 +42,12 @@ class App:
         return [sys.executable, str(ROOT / "apps/embodied" / script), *args]
 
     def environment(self) -> dict[str, str]:
-        return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]), "COLUMNS": "200"}
+        return {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]),
+            "COLUMNS": "200",
+        }
 
     def train(self, *overrides: str, timeout: float = 240) -> subprocess.CompletedProcess[str]:
         command = self.command("train.py", f"runner.logger.log_path={self.logs}", *overrides)

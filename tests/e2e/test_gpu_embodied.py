@@ -11,7 +11,12 @@ import torch
 from rlinf.scheduler.trace import spans
 
 pytestmark = [pytest.mark.gpu, pytest.mark.ray, pytest.mark.timeout(300), pytest.mark.usefixtures("shared_ray")]
-VLA = ("env.train.max_steps_per_rollout_epoch=2", "env.train.total_num_envs=8", "actor.global_batch_size=8")
+VLA = (
+    "env.train.init_params.reward_mode=progress",
+    "env.train.max_steps_per_rollout_epoch=2",
+    "env.train.total_num_envs=8",
+    "actor.global_batch_size=8",
+)
 OFF_POLICY = (
     "env.train.max_steps_per_rollout_epoch=16",
     "algorithm.start_steps=32",

@@ -3,6 +3,8 @@
     offload   copy to host memory ─▶ compare ─▶ free          nothing is freed before everything is safe
     onload    allocate ─▶ copy ─▶ compare ─▶ drop the copies   what doesn't fit is freed again, and the copies stay
 
+The host memory of a GPU's copies is kept for the next time: see `rlinf.engines.locked_memory`.
+
 Each of the two happens as a whole or not at all, so that a failure leaves a state from which one can go on. Memory is exchanged
 beneath the tensors: whoever holds one (FSDP, an optimizer) holds the same one afterwards.
 """
@@ -17,6 +19,7 @@ import torch
 from torch import Tensor
 
 from rlinf.core.errors import ConfigError, RLinfError
+from rlinf.engines.locked_memory import LockedMemory
 
 PARTS = ("parameters", "gradients", "optimizer")
 """What can be offloaded."""
@@ -42,6 +45,7 @@ class Offloader:
     def __init__(self, place: str) -> None:
         self._place = place
         self._away: dict[str, list[Held]] = {}
+        self._rooms: dict[str, LockedMemory] = {}
 
     def away(self, part: str) -> bool:
         """Whether a part is offloaded."""
@@ -77,7 +81,8 @@ class Offloader:
             # Tensors may share memory, which is moved once.
             fresh = {s.data_ptr(): s for s in storages if s.data_ptr() not in seen}
             seen.update(fresh)
-            moved[part] = [self._copied(storage, part) for storage in fresh.values()]
+            into = self._room(part, list(fresh.values()))
+            moved[part] = [self._copied(*pair, part) for pair in zip(fresh.values(), into, strict=True)]
         freed = sum(held.copy.numel() for part in moved.values() for held in part)
         for held in (each for part in moved.values() for each in part):
             held.storage.resize_(0)
@@ -114,15 +119,30 @@ class Offloader:
             del self._away[part]
         return sum(held.copy.numel() for held in back)
 
-    def _copied(self, storage: torch.UntypedStorage, part: str) -> Held:
+    def _room(self, part: str, storages: Sequence[torch.UntypedStorage]) -> list[Tensor]:
+        """Host memory for copies; for those of a GPU it is the same each time, and locked."""
+        sizes = [storage.nbytes() for storage in storages]
         try:
-            copy = _bytes(storage).to("cpu", copy=True)
+            if not any(storage.device.type == "cuda" for storage in storages):
+                return [torch.empty(size, dtype=torch.uint8) for size in sizes]
+            room = self._rooms.get(part)
+            if room is None or room.size < LockedMemory.needed(sizes):
+                self._rooms.pop(part, None)
+                room = self._rooms[part] = LockedMemory(LockedMemory.needed(sizes))
+            return room.pieces(sizes)
+        except (RuntimeError, MemoryError) as error:
+            raise self._full(part, error) from error
+
+    def _full(self, part: str, error: Exception) -> RLinfError:
+        return RLinfError(f"{self._place}.offload({part})", f"failed ({error})", "Free host memory; nothing was moved.")
+
+    def _copied(self, storage: torch.UntypedStorage, copy: Tensor, part: str) -> Held:
+        try:
+            copy.copy_(_bytes(storage))
             if _checksum(copy) != _checksum(_bytes(storage)):
                 raise RuntimeError("the copy differs")
         except (RuntimeError, MemoryError) as error:
-            raise RLinfError(
-                f"{self._place}.offload({part})", f"failed ({error})", "Free host memory; nothing was moved."
-            ) from error
+            raise self._full(part, error) from error
         return Held(storage, copy)
 
 

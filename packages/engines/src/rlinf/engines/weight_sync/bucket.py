@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+BUCKET_BYTES = 128 << 20
+"""Of a bucket, where nobody says how many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,17 +30,23 @@ class FullWeightSync(AgreedWeightSync):
     """Sends every tensor as it is, all in one part: `weight_syncer.type: full`.
 
     The fastest way for weights that fit into host memory twice. A sender whose ranks put tensors together holds all of them.
+    Those on a GPU go in buckets, as with `bucket`, so that they need not pass through the host.
     """
 
-    def _post(self, outgoing: Outgoing) -> dict[str, Bytes]:
+    def _post(self, outgoing: Outgoing) -> dict[str, Bytes] | Tensor | None:
+        if outgoing.device.type != "cpu":
+            return in_buckets(outgoing, BUCKET_BYTES)
         # NumPy, because messages carry its arrays without pickling them one by one. A lazy tensor is copied: the next one may be
         # put together in its memory; the others are still what they are when all have arrived.
         return {name: as_bytes(tensor.to("cpu", copy=outgoing.lazy)).numpy() for name, tensor in outgoing.tensors}
 
     def _read(
-        self, parts: Iterator[dict[str, Bytes]], current: Mapping[str, Tensor], manifest: Manifest, place: str
+        self, parts: Iterator[dict[str, Bytes] | Tensor], current: Mapping[str, Tensor], manifest: Manifest, place: str
     ) -> Mapping[str, Tensor]:
-        data = {name: array for part in parts for name, array in part.items()}
+        first = next(parts, None)
+        if first is None or isinstance(first, torch.Tensor):
+            return of_buckets(cast("Iterator[Tensor]", chain([] if first is None else [first], parts)), current, manifest, place)
+        data = {name: array for part in chain([first], cast("Iterator[dict[str, Bytes]]", parts)) for name, array in part.items()}
         return {entry.name: whole(data.get(entry.name), entry, current[entry.name].device, place) for entry in manifest.entries}
 
 
@@ -49,7 +58,7 @@ class BucketWeightSync(AgreedWeightSync):
     the new ones are whole, and checked.
     """
 
-    bucket_size: int = 128 << 20
+    bucket_size: int = BUCKET_BYTES
     """Bytes of a bucket."""
     bucket_dtype: Literal["float32", "bfloat16", "float16"] | None = None
     """The type in which floating weights travel; they arrive in the receiver's, which must hold every value of it. 8-bit floats and
@@ -62,18 +71,10 @@ class BucketWeightSync(AgreedWeightSync):
             raise ConfigError("cast", "weights travel as bucket_dtype, and can't be cast to another type too", "Set one of them.")
 
     def _post(self, outgoing: Outgoing) -> Tensor | None:
-        buckets = Buckets(self.bucket_size, outgoing.device, outgoing.publication.room, outgoing.publication.post)
-        for _, tensor in outgoing.tensors:
-            buckets.add(tensor)
-            del tensor  # before the next one is put together
-        return buckets.rest()
+        return in_buckets(outgoing, self.bucket_size)
 
     def _read(self, parts: Iterator[Tensor], current: Mapping[str, Tensor], manifest: Manifest, place: str) -> Mapping[str, Tensor]:
-        received = {entry.name: empty(entry, current[entry.name].device) for entry in manifest.entries}
-        wrong = fill(received.values(), parts)
-        if wrong:
-            raise WeightSyncError(place, f"{wrong} bytes too few or too many came", "Synchronise again.")
-        return received
+        return of_buckets(parts, current, manifest, place)
 
     @property
     def _may_differ(self) -> bool:
@@ -95,6 +96,28 @@ class BucketWeightSync(AgreedWeightSync):
             if not holds_exactly(mine, entry.dtype):
                 problem = f"{entry.name} travels as {entry.dtype}, and the receiver's {mine} can't hold that exactly"
                 raise WeightSyncError(place, problem, "Choose the receiver's type as bucket_dtype.")
+
+
+def in_buckets(outgoing: Outgoing, size: int) -> Tensor | None:
+    """Posts all tensors in buckets of so many bytes, but the last one, which it returns."""
+    buckets = Buckets(size, outgoing.device, outgoing.publication.room, outgoing.publication.post)
+    for _, tensor in outgoing.tensors:
+        buckets.add(tensor)
+        del tensor  # before the next one is put together
+    return buckets.rest()
+
+
+def of_buckets(parts: Iterator[Tensor], current: Mapping[str, Tensor], manifest: Manifest, place: str) -> Mapping[str, Tensor]:
+    """The tensors, where the current ones are.
+
+    Raises:
+        WeightSyncError: bytes are missing, or left over.
+    """
+    received = {entry.name: empty(entry, current[entry.name].device) for entry in manifest.entries}
+    wrong = fill(received.values(), parts)
+    if wrong:
+        raise WeightSyncError(place, f"{wrong} bytes too few or too many came", "Synchronise again.")
+    return received
 
 
 def holds_exactly(held: str, travels: str) -> bool:

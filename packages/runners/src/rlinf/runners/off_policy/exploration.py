@@ -73,12 +73,14 @@ class ExploringPolicy(nn.Module):
         if mode == "eval" or not (first or isinstance(explores, Explores)):
             return decision
         parts: list[Tensor] = []
-        for rows, own in _parts(generator, decision.action):
+        # Where the numbers are drawn: the same on whatever device the policy is.
+        action = decision.action if generator is None else decision.action.to(generator.device)
+        for rows, own in _parts(generator, action):
             if first:
                 parts.append(uniform(rows, self._spec, own))
             elif isinstance(explores, Explores):
                 parts.append(explores.explored(rows, self._spec, decisions=self._decisions, generator=own))
-        return replace(decision, action=torch.cat(parts))
+        return replace(decision, action=torch.cat(parts).to(decision.action.device))
 
     def continue_chunk(self, env_obs: Tree[Any], previous: Any, *, delay: int, generator: Any = None) -> Decision[Tensor]:
         """As the policy, in evaluations; `env.eval.real_time_chunking` is refused for one that can't."""

@@ -85,7 +85,27 @@ def test_initial_weights():
     torch.testing.assert_close(hidden @ hidden.T, 2.0 * torch.eye(16), atol=1e-5, rtol=0)
     torch.testing.assert_close(last @ last.T, 1e-4 * torch.eye(3), atol=1e-8, rtol=0)
     torch.testing.assert_close(value @ value.T, torch.eye(1), atol=1e-5, rtol=0)
+    assert not any(policy.actor[i].bias.any() for i in (0, 2, 4))
     assert torch.equal(policy.log_std, torch.full((3,), -0.5))
+
+
+def test_initial_weights_and_biases_in_bounds():
+    """Of every layer, the last one too, as torch's own layers begin by the same generator."""
+    config = MLPPolicyConfig(hidden_sizes=(16, 16), weight_init="uniform", add_value_head=False)
+    before = torch.get_rng_state()
+    one, again, other = (config.build(SPEC, seed=seed).actor for seed in (1, 1, 2))
+    assert torch.equal(before, torch.get_rng_state())
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        expected = [torch.nn.Linear(*sizes) for sizes in ((4, 16), (16, 16), (16, 3))]
+    for i, layer in enumerate(expected):
+        found, bound = one[2 * i], 1.0 / math.sqrt(layer.in_features)
+        for name in ("weight", "bias"):
+            drawn = getattr(found, name)
+            assert 0.5 * bound < drawn.abs().max() <= bound
+            torch.testing.assert_close(drawn, getattr(layer, name))
+            assert torch.equal(drawn, getattr(again[2 * i], name))
+            assert not torch.equal(drawn, getattr(other[2 * i], name))
 
 
 def test_weights_travel():

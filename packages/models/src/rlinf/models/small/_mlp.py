@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -45,14 +45,14 @@ class MLPPolicy(ActorCritic):
         self._size = states
         generator = torch.Generator().manual_seed(seed)
         activation = partial(make_activation, config.activation)
-        outputs = self.distribution.outputs
+        make = partial(perceptron, activation=activation, weight_init=config.weight_init, generator=generator)
         # A small gain: the mean of a fresh policy is near 0 whatever it sees, so that its noise decides.
-        self.actor = perceptron((states, *config.hidden_sizes, outputs), activation, last_gain=0.01, generator=generator)
+        self.actor = make((states, *config.hidden_sizes, self.distribution.outputs), last_gain=0.01)
         # In a tuple, so that it is no module twice; to walk through a container takes as long as a small layer.
         self._first = (cast("nn.Linear", self.actor[0]),)
         self.critic: nn.Sequential | None = None
         if config.add_value_head:
-            self.critic = perceptron((states, *config.hidden_sizes, 1), activation, last_gain=1.0, generator=generator)
+            self.critic = make((states, *config.hidden_sizes, 1), last_gain=1.0)
         self.normalize: RunningNorm | None = RunningNorm(states) if config.normalize_observations else None
         self.log_std = self.distribution.free_log_std()
 
@@ -107,17 +107,25 @@ def _distribution(config: MLPPolicyConfig, action: ArraySpec) -> PolicyDistribut
 
 
 def perceptron(
-    sizes: Sequence[int], activation: Callable[[], nn.Module], *, last_gain: float, generator: torch.Generator
+    sizes: Sequence[int],
+    activation: Callable[[], nn.Module],
+    *,
+    last_gain: float,
+    generator: torch.Generator,
+    weight_init: Literal["orthogonal", "uniform"] = "orthogonal",
 ) -> nn.Sequential:
-    """Linear layers with an activation between them; orthogonal weights, zero biases.
+    """Linear layers with an activation between them; orthogonal weights and zero biases, or both uniform.
 
-    Saxe et al., "Exact solutions to the nonlinear dynamics of learning in deep linear neural networks" (2014), arXiv:1312.6120.
+    Orthogonal: Saxe et al., "Exact solutions to the nonlinear dynamics of learning in deep linear neural networks" (2014),
+    arXiv:1312.6120. Uniform in ±1/√n, n inputs: Glorot and Bengio, "Understanding the difficulty of training deep feedforward
+    neural networks" (2010), eq. 1; biases too, as `torch.nn.Linear.reset_parameters` draws both.
 
     Args:
         sizes: units from the input to the output.
         activation: what follows each layer but the last.
-        last_gain: the gain of the last layer; that of the others is √2.
+        last_gain: the gain of the last layer where weights are orthogonal; that of the others is √2.
         generator: the only source of randomness.
+        weight_init: how weights and biases begin.
     """
     layers: list[nn.Module] = []
     for i, (size_in, size_out) in enumerate(itertools.pairwise(sizes)):
@@ -126,7 +134,12 @@ def perceptron(
         # torch's compiler for the strides and so imports it, and sympy: 2 CPU-s in each process that has a policy.
         linear = nn.Linear(size_in, size_out, device="meta")
         linear.weight, linear.bias = nn.Parameter(torch.empty(size_out, size_in)), nn.Parameter(torch.empty(size_out))
-        nn.init.orthogonal_(linear.weight, last_gain if last else math.sqrt(2.0), generator=generator)
-        nn.init.zeros_(linear.bias)
+        if weight_init == "orthogonal":
+            nn.init.orthogonal_(linear.weight, last_gain if last else math.sqrt(2.0), generator=generator)
+            nn.init.zeros_(linear.bias)
+        else:
+            bound = 1.0 / math.sqrt(size_in)
+            for parameter in (linear.weight, linear.bias):
+                nn.init.uniform_(parameter, -bound, bound, generator=generator)
         layers += [linear] if last else [linear, activation()]
     return nn.Sequential(*layers)

@@ -26,6 +26,9 @@ class MLPPolicyConfig(ActorCriticConfig):
     """Units of each hidden layer, the same for actor and critic."""
     activation: Literal["tanh", "relu", "silu"] = "tanh"
     """What follows each hidden layer."""
+    weight_init: Literal["orthogonal", "uniform"] = "orthogonal"
+    """How layers of actor and critic begin: "orthogonal", with biases of 0, or "uniform" in ±1/√n for n inputs, biases too, as
+    torch's own layers do."""
     normalize_observations: bool = False
     """Whether observations are normalised by the mean and standard deviation of all that was seen so far."""
 

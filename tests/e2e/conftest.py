@@ -42,16 +42,17 @@ class App:
         return [sys.executable, str(ROOT / "apps/embodied" / script), *args]
 
     def environment(self) -> dict[str, str]:
-        return {
-            **os.environ,
-            "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]),
-            "COLUMNS": "200",
-        }
+        path = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
+        return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path, "COLUMNS": "200"}
 
     def train(self, *overrides: str, timeout: float = 240) -> subprocess.CompletedProcess[str]:
         command = self.command("train.py", f"runner.logger.log_path={self.logs}", *overrides)
         return self._run(command, timeout)
+
+    def train_on_other_device(self, *overrides: str, timeout: float = 500) -> subprocess.CompletedProcess[str]:
+        """Training with tensors on a device other than the CPU; see `other_device`."""
+        python, *command = self.command("train.py", f"runner.logger.log_path={self.logs}", *overrides)
+        return self._run([python, str(HERE / "other_device.py"), *command], timeout)
 
     def train_here(self, *overrides: str) -> tuple[int, str]:
         """The app in this process, for what starts no other: its exit code and what it says."""
@@ -99,6 +100,10 @@ class App:
         if not path.exists():
             return []
         return [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+    def grad_norm(self, experiment: str) -> float:
+        """The largest of a run, of whichever part of it."""
+        return max(value for row in self.metrics(experiment) for key, value in row.items() if key.endswith("grad_norm"))
 
     def _run(self, command: list[str], timeout: float) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

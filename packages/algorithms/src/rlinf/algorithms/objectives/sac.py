@@ -79,16 +79,17 @@ def redq_subset(num_critics: int, size: int, generator: torch.Generator) -> Tens
     Args:
         num_critics: N.
         size: |M| in [1, N].
-        generator: of random numbers, on the CPU.
+        generator: of random numbers.
 
     Returns:
-        `[|M|]` int64, indices below N, in ascending order.
+        `[|M|]` int64 on the generator's device, indices below N, in ascending order.
 
     Raises:
         ConfigError: `size` is out of range.
     """
     expect_range("redq_subset(size)", size, 1, num_critics)
-    return torch.rand(num_critics, generator=generator, dtype=torch.float64).argsort()[:size].sort().values
+    drawn = torch.rand(num_critics, generator=generator, dtype=torch.float64, device=generator.device)
+    return drawn.argsort()[:size].sort().values
 
 
 def sac_critic_loss(

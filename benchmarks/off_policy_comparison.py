@@ -7,10 +7,11 @@
 
 A recipe (`apps/embodied/config`) gives the task, the number of environments, the steps between updates and their number, batch,
 networks, learning rate, discount, target and noise; `comparison/off_policy.py` says which setting of the library is which. What the
-library lacks is left out of both: normalised critics of SAC and TD3, learning rates that fall. Its CrossQ, of sb3-contrib,
-normalises actors, too. Each run is a process of its own with one thread for torch, and the systems take turns, seed by seed. A run
-is evaluated at its end by the protocol of the recipe, by its mean action; the clock (`seconds`) stands still meanwhile and begins
-with the first step. A run that is in `--folder` already is not repeated.
+library lacks is left out of both: the double Q-learning of DQN, normalised critics of SAC and TD3, learning rates that fall. Its
+CrossQ, of sb3-contrib, normalises actors, too. Each run is a process of its own with one
+thread for torch, and the systems take turns, seed by seed. A run is evaluated at its end by the protocol of the recipe, by its mean
+action; the clock (`seconds`) stands still meanwhile and begins with the first step. A run that is in `--folder` already is not
+repeated.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ def _of(config: Any, name: str) -> Any:
 OWN = {"sac": _soft, "crossq": _normalized, "td3": _delayed, "dqn": _values}
 SAME = {
     "crossq": (),
-    "dqn": (),
+    "dqn": ("algorithm.double_q=false",),
     "sac": ("actor.model.q_layer_norm=false",),
     "td3": ("actor.model.q_layer_norm=false",),
 }

@@ -7,12 +7,13 @@ from typing import Any, ClassVar
 
 import pytest
 
-from rlinf.core.errors import ConfigError, ConfigErrors
+from rlinf.core.errors import ConfigError, ConfigErrors, MissingExtra
 from rlinf.core.registry import ENV_WRAPPERS
 from rlinf.runners.config.checks import check_evaluation, check_run
 from rlinf.runners.config.sections import resolved
 from rlinf.runners.embodied.env_worker import EnvWorker
 from rlinf.runners.embodied.evaluation import episode_protocol
+from rlinf.runners.embodied.playing.building import build_slots
 from rlinf.runners.embodied.playing.slots import slot_layout
 from rlinf.runners.embodied.rules import read_embodied
 
@@ -165,3 +166,21 @@ def test_keys_of_other_systems_are_told_with_their_wrapper(toy_data: dict[str, A
         read_embodied(with_train(toy_data, **{key: 1}))
     assert str(caught.value).startswith(f"env.train.{key}: unknown key")
     assert remedy in str(caught.value)
+
+
+def test_what_an_environment_lacks_for_films_has_the_key_of_films(
+    toy_data: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make(self: Any, num_envs: int, **options: Any) -> Any:
+        raise MissingExtra("env.render", "the module 'imageio_ffmpeg' is not installed", "Install it.")
+
+    def absent(module: str) -> bool:
+        return False
+
+    monkeypatch.setattr("rlinf.core.registry.is_there", absent)
+    cfg = read_embodied(toy_data)
+    # How a stranger's environment is filmed is not known here.
+    check_evaluation(cfg)
+    monkeypatch.setattr(type(cfg.env.eval.init_params), "make", make)
+    with pytest.raises(MissingExtra, match=r"^env\.eval\.video_cfg\.save_video: the module 'imageio_ffmpeg'"):
+        build_slots(cfg.env.eval, slot_layout(cfg, 1)["eval"], (), render=True)

@@ -202,20 +202,22 @@ def _article(noun: str) -> str:
     return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
-def require_modules(*modules: str, place: str, extra: str) -> None:
+def require_modules(*modules: str, place: str, extra: str, otherwise: str = "") -> None:
     """Refuses early what would fail late.
 
     Args:
         modules: the modules that must be importable; they are not imported.
         place: the dotted path of the configuration key that needs them.
         extra: what to install, such as "rlinf-envs[maniskill]".
+        otherwise: what else can be done, such as "set it to false".
 
     Raises:
         MissingExtra: a module is not installed; the message has the command that installs it here.
     """
     for module in modules:
         if not is_there(module):
-            raise MissingExtra(place, f"the module '{module}' is not installed", f"Install {extra}: {install_command(extra)}.")
+            remedy = f"Install {extra}: {install_command(extra)}{otherwise and f', or {otherwise}'}."
+            raise MissingExtra(place, f"the module '{module}' is not installed", remedy)
 
 
 def require_importable(*modules: str, place: str) -> None:

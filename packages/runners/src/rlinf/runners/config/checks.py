@@ -134,6 +134,7 @@ def _lacking(cfg: RunConfig, *, training: bool) -> list[ConfigError]:
         if isinstance(part, Checks) and (training or not trains) and part not in checked:
             checked.append(part)
             _collect(faults, place, lambda part=part, place=place: part.check(place))
+    _collect(faults, "", cfg.check_installed)
     return faults
 
 

@@ -286,6 +286,13 @@ class RunConfig:
         """The numbers of an action where that is known before a simulator is built."""
         return None
 
+    def check_installed(self) -> None:
+        """Refuses what is not installed and a section needs; what it chooses by name checks itself.
+
+        Raises:
+            MissingExtra: the message has the key.
+        """
+
     def check_placement(self, placement: Placement) -> None:
         """Refuses what can't be parted over the processes of a component; called before any of them starts.
 

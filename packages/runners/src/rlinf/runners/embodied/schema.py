@@ -24,6 +24,7 @@ from rlinf.runners.config.schema import (
     not_negative,
     positive,
 )
+from rlinf.runners.embodied.films import VideoConfig, check_films
 
 Wrapping = list[tuple[str, EnvWrapperConfig]]
 """What environments are wrapped in, in order, and where each stands in the configuration."""
@@ -126,21 +127,6 @@ class TrainEnvConfig:
             if getattr(self, name) and self.auto_reset:
                 problem = "initial states belong to a rollout epoch, and with auto_reset episodes go on over its end"
                 raise ConfigError(name, problem, "Set auto_reset: false.")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VideoConfig:
-    """`env.eval.video_cfg`."""
-
-    save_video: bool = True
-    """Whether the last evaluation is filmed."""
-    failures: int = 0
-    """How many of the episodes that were not solved are played once more at the end, each for a film of its own."""
-
-    def __post_init__(self) -> None:
-        not_negative(failures=self.failures)
-        if self.failures and not self.save_video:
-            raise ConfigError("failures", "nothing is filmed without save_video", "Set save_video: true.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,6 +302,10 @@ class PlayedConfig(RunConfig):
     def env_supervisor(self) -> dict[str, Any]:
         """What becomes of an env worker whose process ends unexpectedly."""
         return {"policy": "restart", "max_restarts": self.env.max_restarts} if self.env.max_restarts else {"policy": "fail"}
+
+    def check_installed(self) -> None:
+        """Refuses films of evaluations without what makes them."""
+        check_films(self.env.eval.video_cfg, self.env.eval.init_params)
 
     def check_placement(self, placement: Placement) -> None:
         """Refuses more pipeline stages than an env worker has groups of environments, as some would be empty."""

@@ -10,6 +10,7 @@ from rlinf.core.data.offline import OfflineConfig
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import DATASETS
 from rlinf.runners.config.schema import chosen, positive
+from rlinf.runners.embodied.films import check_films
 from rlinf.runners.embodied.schema import EvalEnvConfig
 from rlinf.runners.sft.schema import FineTuningConfig, FineTuningRunnerConfig, SFTActorConfig
 
@@ -98,3 +99,8 @@ class EmbodiedSFTConfig(FineTuningConfig):
     @property
     def fits_statistics(self) -> bool:
         return self.data.statistics == "dataset"
+
+    def check_installed(self) -> None:
+        """Refuses films of evaluations without what makes them."""
+        if self.env is not None:
+            check_films(self.env.eval.video_cfg, self.env.eval.init_params)

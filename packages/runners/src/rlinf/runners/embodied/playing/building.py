@@ -10,6 +10,7 @@ from typing import Any
 from rlinf.core.data import EnvSpec
 from rlinf.core.envs.robots import at_hardware
 from rlinf.core.errors import ConfigError
+from rlinf.runners.embodied.films import FILMED
 from rlinf.runners.embodied.playing.env_slot import EnvSlot
 from rlinf.runners.embodied.playing.slots import Slot
 from rlinf.runners.embodied.schema import EvalEnvConfig, TrainEnvConfig
@@ -53,6 +54,8 @@ def _keyed(config: TrainEnvConfig | EvalEnvConfig) -> Generator[None]:
     except ConfigError as error:
         section = "env.train" if isinstance(config, TrainEnvConfig) else "env.eval"
         env, _, name = error.place.partition(".")
+        if isinstance(config, EvalEnvConfig) and config.video_cfg.save_video and name == "render":
+            name = FILMED.removeprefix("env.eval.")
         for part, prefix in ((config, section), (config.init_params, f"{section}.init_params")):
             if env == "env" and is_dataclass(part) and name.partition(".")[0] in [field.name for field in fields(part)]:
                 error.place = f"{prefix}.{name}"

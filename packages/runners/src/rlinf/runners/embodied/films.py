@@ -1,0 +1,39 @@
+"""Films of evaluations: which are made, and what that takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from rlinf.core.errors import ConfigError
+from rlinf.core.protocols import EnvConfig
+from rlinf.core.registry import require_modules
+from rlinf.runners.config.schema import not_negative
+
+FILMED: Final = "env.eval.video_cfg.save_video"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VideoConfig:
+    """`env.eval.video_cfg`."""
+
+    save_video: bool = True
+    """Whether the last evaluation is filmed."""
+    failures: int = 0
+    """How many of the episodes that were not solved are played once more at the end, each for a film of its own."""
+
+    def __post_init__(self) -> None:
+        not_negative(failures=self.failures)
+        if self.failures and not self.save_video:
+            raise ConfigError("failures", "nothing is filmed without save_video", "Set save_video: true.")
+
+
+def check_films(films: VideoConfig, env: EnvConfig) -> None:
+    """Refuses films without what makes them, in the process of the environments, for those of rlinf-envs; others are unknown.
+
+    Raises:
+        MissingExtra: a module is not installed.
+    """
+    if films.save_video and type(env).__module__.startswith("rlinf.envs."):
+        modules = ("PIL", "imageio", "imageio_ffmpeg")
+        require_modules(*modules, place=FILMED, extra="rlinf-envs[video]", otherwise="set it to false")

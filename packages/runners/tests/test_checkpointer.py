@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +116,25 @@ def test_a_resumed_run_knows_the_best_and_removes_what_it_left_behind(run: Calla
     loop.step = 5
     other.evaluated("eval/loss", 9.0, protocol="b", lower_is_better=True)
     assert (tmp_path / "checkpoints/best").resolve().name == "global_step_5", "values of two protocols are not compared"
+
+
+def test_the_best_of_a_branch_that_was_left_is_none_of_the_run(run: Callable[..., Run], tmp_path: Path) -> None:
+    """Its checkpoint is replaced where the run comes to that iteration again, by weights of which nobody said so."""
+    loop = run(keep_checkpoints=None)
+    first = loop.checkpoints()
+    for loop.step, score in ((2, 0.5), (4, 0.9)):
+        first.save()
+        first.evaluated("eval/return", score, protocol="a")
+    loop.runner = replace(loop.runner, resume_dir=str(tmp_path / "checkpoints/global_step_2"))
+    again = loop.checkpoints()
+    assert again.best is None
+    for loop.step, score in ((3, 0.7), (4, 0.6)):
+        again.save()
+        again.evaluated("eval/return", score, protocol="a")
+    assert "global_step_3, eval/return 0.7" in str(again.best)
+    assert (tmp_path / "checkpoints/best").resolve().name == "global_step_3"
+    loop.runner = replace(loop.runner, resume_dir=str(tmp_path))
+    assert "global_step_3" in str(loop.checkpoints().best), "it is no later than where the run goes on"
 
 
 def test_a_run_may_keep_no_best(run: Callable[..., Run]) -> None:

@@ -117,7 +117,7 @@ class Particular(Policy):
         )
 
 
-def test_weights_of_another_model_are_refused_with_both(tmp_path: Path) -> None:
+def test_weights_of_another_model_are_refused_with_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """That a run of another recipe was named is a mistake in the configuration, and says so."""
 
     def actor(folder: Path) -> None:
@@ -134,6 +134,9 @@ def test_weights_of_another_model_are_refused_with_both(tmp_path: Path) -> None:
     moved.write_bytes(alone.read_bytes())
     with pytest.raises(ConfigError, match=r"the weights in .*alone\.safetensors' do not fit this policy: load"):
         load_starting_weights(Particular(), str(moved))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"the weights in 'alone\.safetensors' do not fit this policy: load"):
+        load_starting_weights(Particular(), moved.name)
 
 
 @dataclass(frozen=True)

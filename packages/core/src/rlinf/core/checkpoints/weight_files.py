@@ -66,10 +66,14 @@ def newest_checkpoint(folder: Path) -> Path | None:
     """
     if _STEP.fullmatch(folder.name):
         return folder if folder.is_dir() else None
-    inside = folder / "checkpoints" if (folder / "checkpoints").is_dir() else folder
-    found = {int(match[1]): made for made in inside.glob("global_step_*") if (match := _STEP.fullmatch(made.name))}
+    found = checkpoints_in(folder / "checkpoints" if (folder / "checkpoints").is_dir() else folder)
     # By number: as texts, 100 comes before 20.
     return found[max(found)] if found else None
+
+
+def checkpoints_in(folder: Path) -> dict[int, Path]:
+    """The checkpoints that a folder holds, by the iterations that each has behind it."""
+    return {int(match[1]): made for made in folder.glob("global_step_*") if (match := _STEP.fullmatch(made.name))}
 
 
 def read_shards(index: Path, *, place: str = "") -> dict[str, Path]:

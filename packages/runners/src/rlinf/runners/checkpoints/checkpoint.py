@@ -14,7 +14,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-import re
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any, TextIO, cast
 
 from rlinf.core.checkpoints.disk import flush_to_disk, rename_on_disk
+from rlinf.core.checkpoints.weight_files import newest_checkpoint
 from rlinf.core.errors import CheckpointError
 
 MANIFEST = "manifest.json"
@@ -127,6 +127,14 @@ def peek_checkpoint(folder: Path) -> Checkpoint:
     return _opened(find_checkpoint(folder))
 
 
+def model_of(weights: Path) -> str | None:
+    """The `actor.model.model_type` of the run whose checkpoint a file of weights belongs to; None where it is in no such folder."""
+    try:
+        return peek_checkpoint(weights.absolute().parents[1]).config["actor"]["model"]["model_type"]
+    except (CheckpointError, KeyError, TypeError, IndexError):
+        return None
+
+
 def hold_checkpoint(checkpoint: Checkpoint) -> None:
     """Keeps a run that goes on from removing a checkpoint, until this process ends; nothing where a file system has no locks."""
     manifest = (checkpoint.folder / MANIFEST).open()
@@ -157,13 +165,11 @@ def find_checkpoint(folder: Path) -> Path:
     """
     if (folder / MANIFEST).is_file():
         return folder.resolve() if folder.is_symlink() else folder
-    inside = folder / "checkpoints" if (folder / "checkpoints").is_dir() else folder
-    steps = {int(m[1]): path for path in inside.glob("global_step_*") if (m := re.fullmatch(r"global_step_(\d+)", path.name))}
-    if not steps:
+    newest = newest_checkpoint(folder)
+    if newest is None or not (newest / MANIFEST).is_file():
         remedy = "Name a global_step_N folder, or the folder of a run."
-        raise CheckpointError(str(folder), f"no checkpoint here (no {MANIFEST})", remedy)
-    # By number: as texts, 100 comes before 20.
-    return steps[max(steps)]
+        raise CheckpointError(str(newest or folder), f"no checkpoint here (no {MANIFEST})", remedy)
+    return newest
 
 
 def _opened(folder: Path) -> Checkpoint:

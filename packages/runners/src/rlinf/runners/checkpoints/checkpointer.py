@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import shutil
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -13,7 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from rlinf.runners.checkpoints.checkpoint import BEST, in_use, write_checkpoint
+from rlinf.core.checkpoints.weight_files import checkpoints_in
+from rlinf.runners.checkpoints.checkpoint import BEST, in_use, peek_checkpoint, write_checkpoint
 from rlinf.runners.checkpoints.interrupts import StopRequest
 from rlinf.runners.checkpoints.run_folder import RunFolder, resume_folder
 from rlinf.runners.config.paths import absolute_paths, path_values
@@ -207,18 +207,19 @@ class Checkpointer:
             found = Best(**json.loads((self._folder / f"{BEST}.json").read_text()))
         except (OSError, ValueError, TypeError):
             return None
-        return found if (self._folder / f"global_step_{found.step}").exists() else None
+        # A run that goes back behind it comes to that iteration again, and puts other weights in its place.
+        left = self._resumed is not None and found.step > peek_checkpoint(self._resumed).state["step"]
+        return found if not left and found.step in checkpoints_in(self._folder) else None
 
     def _remove_old(self) -> None:
         """Keeps the last checkpoints, the best, and those that somebody uses; those of an earlier branch of the run go first."""
         if self._runner.keep_checkpoints is None:
             return
-        found = {path: int(m[1]) for path in self._folder.iterdir() if (m := re.fullmatch(r"global_step_(\d+)", path.name))}
-        ordered = sorted(found, key=lambda path: (path in self._written, found[path]))
+        ordered = sorted(checkpoints_in(self._folder).items(), key=lambda found: (found[1] in self._written, found[0]))
         # Such as `runner.resume_dir`: a run keeps the checkpoint that it started from.
         named = [path.resolve() for path in path_values(self._config)]
         best = self._best_folder()
-        for path in ordered[: -self._runner.keep_checkpoints]:
+        for _, path in ordered[: -self._runner.keep_checkpoints]:
             there = path.resolve()
             if path != best and not any(name.is_relative_to(there) for name in named) and not in_use(path):
                 gone = path.with_name(f".{path.name}.old")

@@ -16,7 +16,7 @@ from rlinf.core.capabilities import LoadsNetwork
 from rlinf.core.checkpoints.weight_files import INDEX_SUFFIX, find_weights, read_shards
 from rlinf.core.data import Weights
 from rlinf.core.errors import CheckpointError, ConfigError, WeightSyncError
-from rlinf.runners.checkpoints.checkpoint import peek_checkpoint
+from rlinf.runners.checkpoints.checkpoint import model_of
 from rlinf.runners.checkpoints.public_folders import of_another_project, of_folder, of_hugging_face
 from rlinf.runners.config.schema import ModelSection
 
@@ -69,11 +69,8 @@ def load_starting_weights(
 def _another(file: Path, model: ModelSection | None, error: WeightSyncError) -> str:
     """Why weights do not fit a policy, with the types of both models as far as they are known."""
     wanted = "this policy" if model is None else f"a '{model.model_type}' as it is configured"
-    try:
-        config: Any = peek_checkpoint(file.parents[1]).config
-        made = f" of a '{config['actor']['model']['model_type']}'"
-    except (CheckpointError, KeyError, TypeError):
-        made = ""
+    name = model_of(file)
+    made = "" if name is None else f" of a '{name}'"
     return f"the weights{made} in '{file}' do not fit {wanted}: {error.place}: {error.problem}"
 
 

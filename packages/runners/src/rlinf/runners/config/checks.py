@@ -12,7 +12,7 @@ from rlinf.core.declarations import Checks, ChecksRanks, ChecksTasks
 from rlinf.core.errors import CheckpointError, ConfigError, refuse
 from rlinf.core.protocols import Placement
 from rlinf.core.registry import MODELS
-from rlinf.runners.checkpoints.checkpoint import peek_checkpoint
+from rlinf.runners.checkpoints.checkpoint import model_of
 from rlinf.runners.checkpoints.resuming import check_resume
 from rlinf.runners.config.schema import RunConfig, TrainingConfig
 from rlinf.runners.config.sections import chosen_parts, keyed_fields
@@ -116,12 +116,8 @@ def _check_weights(cfg: RunConfig, key: str, path: str) -> None:
     actor = getattr(cfg, "actor", None)
     if key not in _OF_ACTOR or not isinstance(actor, TrainingConfig):
         return
-    try:
-        made = peek_checkpoint(file.parents[1]).config["actor"]["model"]["model_type"]
-    except (CheckpointError, KeyError, TypeError, IndexError):
-        return  # not of a run of ours
-    wanted = actor.model.model_type
-    if made != wanted and {made, wanted} <= set(MODELS.names()):
+    made, wanted = model_of(file), actor.model.model_type
+    if made is not None and made != wanted and {made, wanted} <= set(MODELS.names()):
         remedy = "Name weights of this model, or set actor.model as in their run."
         raise ConfigError(key, f"the weights in '{file}' are of a '{made}', and actor.model.model_type is '{wanted}'", remedy)
 

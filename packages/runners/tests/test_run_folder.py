@@ -1,3 +1,4 @@
+import errno
 import fcntl
 from pathlib import Path
 from typing import Any
@@ -54,3 +55,14 @@ def test_a_folder_in_use_by_a_living_run_is_refused(toy_data: dict[str, Any], tm
         fcntl.flock(other, fcntl.LOCK_EX)
         with pytest.raises(ConfigError, match=r"runner\.experiment_name: another run is writing to"):
             open_run_folder(read_embodied(toy_data))
+
+
+def test_a_file_system_without_locks_is_written_to(
+    toy_data: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(file: Any, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refused)
+    toy_data["runner"]["logger"] = {"log_path": str(tmp_path)}
+    assert open_run_folder(read_embodied(toy_data)).path.is_dir()

@@ -266,9 +266,13 @@ def test_errors_of_demonstrations_are_no_priorities_of_the_replay_buffer(data: d
     assert 1 < worker._replay._priorities.powers.max() < 100
 
 
-def test_observations_lie_in_the_folder_of_the_run(data: dict[str, Any], channels: Any, queues: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("log_path", ["{}", "~/"])
+def test_observations_lie_in_the_folder_of_the_run(
+    data: dict[str, Any], channels: Any, queues: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_path: str
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
     data["algorithm"]["replay_buffer"] |= {"storage": "disk"}
-    data["runner"]["logger"] = {"log_path": str(tmp_path)}
+    data["runner"]["logger"] = {"log_path": log_path.format(tmp_path)}
     cfg = read_off_policy(data)
     sent, worker = trajectories(cfg, channels, queues), actor(cfg)
     worker.recv_rollout_batch(sent, 1)

@@ -143,6 +143,8 @@ def _claim(path: Path) -> None:
     except BlockingIOError as error:
         problem = f"another run is writing to '{path}'"
         raise ConfigError("runner.experiment_name", problem, "Choose another name, or wait for its end.") from error
+    except OSError:
+        pass  # some file systems have no locks; there nobody notices a second run
     _CLAIMS[path] = lock
 
 

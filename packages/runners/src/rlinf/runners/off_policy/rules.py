@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -16,6 +15,7 @@ from rlinf.core.envs.robots import LetsHumansAct
 from rlinf.core.errors import ConfigError, refuse
 from rlinf.core.off_policy import Explores, TrainsOffPolicy
 from rlinf.core.replay import available_memory, bytes_of_observation
+from rlinf.runners.checkpoints.run_folder import run_folder
 from rlinf.runners.config.rules import Rule
 from rlinf.runners.config.sections import Section, resolved
 from rlinf.runners.embodied.rules import PLAYED
@@ -202,7 +202,7 @@ def _too_large(cfg: OffPolicyConfig, spec: EnvSpec) -> ConfigError | None:
 
 def _too_large_for_disk(cfg: OffPolicyConfig, spec: EnvSpec) -> ConfigError | None:
     """What lies on the disk during the run, and the checkpoints: two, while one replaces the other, of what was collected."""
-    path = next(each for each in (Path(cfg.runner.logger.log_path).absolute() / "run").parents if each.exists())
+    path = next(each for each in run_folder(cfg).path.parents if each.exists())
     capacity, size, free = cfg.capacity(spec), cfg.transition_bytes(spec), shutil.disk_usage(path).free
     used = capacity * bytes_of_observation(spec.observation) if cfg.replay_folder is not None else 0
     # Each decision may end an episode, whose final observation takes a slot, too.

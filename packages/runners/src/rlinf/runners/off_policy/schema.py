@@ -15,6 +15,7 @@ from rlinf.core.errors import ConfigError
 from rlinf.core.off_policy import Objective
 from rlinf.core.registry import DATASETS, OBJECTIVES
 from rlinf.core.replay import Sampling, bytes_of_slot
+from rlinf.runners.checkpoints.run_folder import run_folder
 from rlinf.runners.config.schema import chosen, not_negative, positive
 from rlinf.runners.embodied.schema import OverlappedRolloutConfig, PlayedConfig
 
@@ -148,7 +149,7 @@ class OffPolicyConfig(PlayedConfig):
         """Where observations are kept; None: in memory."""
         if self.algorithm.replay_buffer.storage == "memory":
             return None
-        return Path(self.runner.logger.log_path) / self.runner.experiment_name / "replay"
+        return run_folder(self).path / "replay"
 
     def capacity(self, spec: EnvSpec) -> int:
         """How many transitions are kept over all actors.

@@ -105,6 +105,13 @@ def test_a_recipe_of_fine_tuning_is_valid_and_can_be_placed(recipe: str) -> None
     assert "actor[0" in HybridComponentPlacement(cfg, Cluster(cluster_cfg=cfg.cluster)).describe()
 
 
+def test_a_policy_of_fine_tuning_is_evaluated_with_the_weights_that_are_named() -> None:
+    """What belongs to fine-tuning alone is left out, and nothing else."""
+    overrides = ("runner.ckpt_path=named.safetensors", "runner.until_loss=0.1", "runner.seed=7")
+    cfg = evaluation_config(read_embodied_sft(compose_recipe(EMBODIED_SFT, "tabletop_flow_sft", overrides).data))
+    assert (cfg.runner.ckpt_path, cfg.runner.seed) == ("named.safetensors", 7)
+
+
 @pytest.mark.parametrize("recipe", sorted(path.stem for path in EMBODIED_SFT.glob("*.yaml")))
 def test_a_recipe_of_fine_tuning_a_policy_is_valid_and_can_be_placed(recipe: str) -> None:
     cfg = read_embodied_sft(compose_recipe(EMBODIED_SFT, recipe).data)

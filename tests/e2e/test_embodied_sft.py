@@ -173,6 +173,9 @@ def test_what_does_not_fit_is_refused_with_the_names_of_both_sides(tmp_path: Pat
     other = recipe(tmp_path, state, FLOW)
     other["env"] = {"eval": {"env_type": "tabletop", "init_params": {"task": "pick_place"}}}
     refused(other, "data.action: actions of", "have the shape [2], those of env.eval.env_type 'tabletop' [4]", "data.keys.states")
+    late = recipe(tmp_path, state, FLOW)
+    late["env"] = {"eval": {"env_type": "tabletop", "init_params": {"task": "slots"}, "tasks": [99]}}
+    refused(late, "env.eval.tasks: env.eval.env_type 'tabletop' has no task 99")
     unseen = recipe(tmp_path, rgb, OFT)
     unseen["env"] = {"eval": {"env_type": "tabletop", "init_params": {"task": "slots"}}}
     refused(unseen, "env.eval.init_params: 'openvla_oft' sees 'main_images', and env.eval.env_type 'tabletop' has states")

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rlinf.core.config.reading import field_names
 from rlinf.core.errors import ConfigError
+from rlinf.runners.config.schema import RunnerConfig
 from rlinf.runners.config.sections import subsection
 from rlinf.runners.embodied.rules import read_embodied
 from rlinf.runners.embodied.schema import EmbodiedConfig
 from rlinf.runners.embodied_sft.schema import EmbodiedSFTConfig
 
-_OWN = ("task_type", "steps_per_iteration", "resume_dir", "ckpt_path")
-"""What `runner` says of fine-tuning only."""
+_SHARED = {*field_names(RunnerConfig)} - {"task_type", "resume_dir"}
+"""What `runner` says of the evaluation, too."""
 
 
 def embodied_data(cfg: EmbodiedSFTConfig) -> dict[str, Any]:
@@ -50,7 +52,7 @@ def _embodied(cfg: EmbodiedSFTConfig, *, expert: bool) -> EmbodiedConfig:
         # Nearest to the simulator, whose units the expert's actions have.
         train["wrappers"] = [{"type": "expert_mixture"}, *shared.get("wrappers", ())]
         played = {"wrappers": [], **played}
-    known = {key: value for key, value in own["runner"].items() if key not in _OWN}
+    known = {key: value for key, value in own["runner"].items() if key in _SHARED}
     return read_embodied(
         {
             "runner": {**known, "max_steps": 1},

@@ -18,7 +18,7 @@ from rlinf.runners.embodied.description import described
 from rlinf.runners.embodied.schema import EvalEnvConfig
 from rlinf.runners.embodied_sft.dataset import growing
 from rlinf.runners.embodied_sft.demonstrations import TEXTS, held_out
-from rlinf.runners.embodied_sft.evaluation import embodied_data
+from rlinf.runners.embodied_sft.evaluation import embodied_data, evaluation_config
 from rlinf.runners.embodied_sft.schema import EmbodiedSFTConfig
 from rlinf.runners.task_types import read_run
 
@@ -116,6 +116,9 @@ def check_data(cfg: EmbodiedSFTConfig) -> None:
         refuse(list(_unfit_for_env(cfg, source, env.env_type, spec)))
     if cfg.dagger is not None and env is not None:
         refuse(list(_other_features(source, env.env_type, described(replace(env, wrappers=())))))
+    if env is not None:
+        # What it refuses would otherwise be known when all training is over.
+        evaluation_config(cfg)
 
 
 def _unfit_for_model(cfg: EmbodiedSFTConfig, source: OfflineSource) -> Iterator[ConfigError]:

@@ -170,7 +170,8 @@ class SFTRunner:
             self._growth.close()
         self.phases.wait(self.actor.close())
         if self._evaluate is not None:
-            report = self._evaluate(checkpoint)
+            with self.checkpoints.saved_if_it_fails():
+                report = self._evaluate(checkpoint)
             if self._growth is not None:
                 self._achieved(report)
             scalars |= report.scalars()

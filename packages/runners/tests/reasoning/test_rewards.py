@@ -92,6 +92,23 @@ def test_one_that_says_nothing_is_named_with_its_problem(reasoning_data: dict[st
         scored(reasoning_data, silent, asked(reasoning_data, new_queue, 1), 1, group_timeout_s=0.05)
 
 
+def test_one_that_holds_up_all_others_is_named(reasoning_data: dict[str, Any], new_queue: Any) -> None:
+    """A coroutine that blocks lets no clock of its own loop ring."""
+    over = threading.Event()
+
+    @sample_reward
+    async def blocking(samples: Sequence[RewardSample]) -> list[float]:
+        over.wait(60.0)
+        return []
+
+    message = r"reward 'toy_reward' .* 0\.1 s.*await"
+    try:
+        with pytest.raises(DeadlineExceeded, match=message):
+            scored(reasoning_data, blocking, asked(reasoning_data, new_queue, 1), 1, group_timeout_s=0.05)
+    finally:
+        over.set()
+
+
 @pytest.mark.parametrize(
     ("shape", "error", "message"),
     [

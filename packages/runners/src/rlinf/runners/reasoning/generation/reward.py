@@ -144,8 +144,7 @@ class LanguageRewardWorker(Worker, ABC):
         """Takes over the groups whose scores are there; all of them if it waits."""
         for group, item in [entry for entry in pending.items() if wait or entry[1].scores.done()]:
             with self.worker_timer("wait_for_scores"):
-                # Each has its own deadline, and all wait for a place among others.
-                scores = item.scores.result(timeout=self.cfg.reward.group_timeout_s * (1 + len(pending)))
+                scores = self._ready().scorer.result(item.scores, len(pending))
             report = self._report(job, item, scores, with_text=item.written.prompt_group in job.prompt_groups[: job.shown])
             reports[group] = report
             del pending[group]

@@ -11,7 +11,7 @@ import inspect
 import math
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Sized
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from typing import Any, SupportsFloat, cast
 
@@ -68,6 +68,23 @@ class Scorer:
         if not inspect.isawaitable(found):
             return _settled(self._checked(found, texts, where))
         return asyncio.run_coroutine_threadsafe(self._awaited(found, texts, where), self._running())
+
+    def result(self, scores: Future[GroupScores], waiting: int) -> GroupScores:
+        """The scores of a group.
+
+        Args:
+            scores: what `begin` returned.
+            waiting: how many groups may come before it.
+
+        Raises:
+            DeadlineExceeded: a reward that waits blocks the loop on which all groups are scored.
+        """
+        # Each group has a deadline of its own on that loop, and all wait for a place among others.
+        limit = self._config.group_timeout_s * (1 + waiting)
+        if not wait([scores], timeout=limit).done:
+            problem = f"reward '{self._config.reward_type}' let nothing else go on for {limit:g} s"
+            raise DeadlineExceeded(self._place, problem, "Let it await what it waits for; `asyncio.to_thread` calls what blocks.")
+        return scores.result()
 
     async def _awaited(self, found: Awaitable[Scored], texts: Sequence[str], where: str) -> GroupScores:
         assert self._places is not None  # made with the loop that runs this

@@ -92,8 +92,9 @@ def test_a_full_disk_is_named_and_leaves_no_half_line_to_a_run_that_goes_on(conf
     cfg, folder = configured(), RunFolder(tmp_path)
     with MetricsLog(folder, cfg) as log:
         log.write(1, {"a": 1.0})
-    with folder.metrics.open("a") as file:
-        file.write('{"step": 2, "a"')
+    for path in (folder.metrics, folder.transcripts):
+        with path.open("a") as file:
+            file.write('{"step": 2, "a"')
     log: Any = MetricsLog(folder, cfg)
     log._lines.close()
     log._lines = Path("/dev/full").open("a")  # noqa: SIM115 - the log closes it
@@ -102,6 +103,7 @@ def test_a_full_disk_is_named_and_leaves_no_half_line_to_a_run_that_goes_on(conf
     with MetricsLog(folder, cfg) as log:
         log.write(2, {"a": 3.0})
     assert [json.loads(line) for line in folder.metrics.read_text().splitlines()] == [{"step": 1, "a": 1.0}, {"step": 2, "a": 3.0}]
+    assert not folder.transcripts.read_text(), "its reader would fail, and with it the report at the end of the run"
 
 
 def test_a_new_number_becomes_a_column_and_a_run_that_resumes_appends(run: LoggedRun) -> None:

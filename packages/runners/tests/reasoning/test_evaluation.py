@@ -1,13 +1,21 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-from rlinf.core.evaluation import ProblemProtocol, ProblemResult
+import pytest
+
+from rlinf.core.errors import WorkerError
+from rlinf.core.evaluation import EvalReport, ProblemProtocol, ProblemResult
 from rlinf.core.language.problems import Problem
 from rlinf.core.registry import TASKS
-from rlinf.runners.reasoning.evaluation import problem_protocol, problem_result
+from rlinf.runners.checkpoints.run_folder import RunFolder
+from rlinf.runners.evaluation.policy import EvaluatedPolicy
+from rlinf.runners.reasoning.evaluation import Evaluated, ReasoningEvalRunner, problem_protocol, problem_result
 from rlinf.runners.reasoning.generation.admission import GroupReport, Response
 from rlinf.runners.reasoning.rules import read_reasoning
+from rlinf.runners.reasoning.runner import ReasoningRunner
 
 
 def test_a_group_is_a_result_without_texts() -> None:
@@ -61,3 +69,41 @@ def test_the_last_evaluation_has_a_protocol_of_its_own(reasoning_data: dict[str,
     interim, final = (problem_protocol(cfg, range(9), final=final) for final in (False, True))
     assert (len(interim.problems), len(final.problems)) == (2, 4)
     assert interim.hash != final.hash
+
+
+class Failed:
+    """A call that has failed."""
+
+    label = "rollout.close()"
+
+    def wait(self, timeout: float | None = None) -> Any:
+        raise WorkerError("rollout", 0, "close", "ValueError: no")
+
+    def done(self) -> bool:
+        return True
+
+
+def test_what_was_measured_is_written_before_anything_is_closed(
+    reasoning_data: dict[str, Any], new_queue: Any, tmp_path: Path
+) -> None:
+    cfg = read_reasoning(reasoning_data)
+    cluster = SimpleNamespace(create_channel=lambda name, near: new_queue(), handover_policy=lambda: None)
+    group: Any = SimpleNamespace(name="rollout", world_size=1, restarts=(0,), cluster=cluster, close=Failed)
+    result = ProblemResult(problem=0, success=(True,), reward=(1.0,), tokens=(5,), finish=("stop",))
+
+    def run(protocol: ProblemProtocol) -> Evaluated:
+        results = tuple(replace(result, problem=number) for number in protocol.work_list())
+        return Evaluated(report=EvalReport(protocol=protocol, results=results), groups=[])
+
+    policy = EvaluatedPolicy(name="weights", checkpoint_file=None, state={}, parent=tmp_path)
+    alone: Any = ReasoningEvalRunner(cfg, policy, group, group)
+    alone.evaluator.run = run
+    with pytest.raises(WorkerError):
+        alone.run()
+    assert policy.folder(alone.evaluator.protocol(final=True)).summary.is_file()
+    trained: Any = ReasoningRunner(cfg, group, group, group, folder=RunFolder(tmp_path))
+    trained.evaluate = run
+    quiet = SimpleNamespace(log=SimpleNamespace(write=lambda *row: None), progress=SimpleNamespace(note=print, paths=print))
+    with pytest.raises(WorkerError):
+        trained._finish(quiet, tmp_path)
+    assert trained.folder.summary.is_file()

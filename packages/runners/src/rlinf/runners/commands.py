@@ -152,8 +152,8 @@ def run_recipe(composition: Composition) -> int:
         check_ranks(cfg, cluster.placement)
         folder = open_run_folder(cfg, planned)
         sys.stderr.write(f"{cluster.placement.describe()}\nwriting to {folder.path}; starting workers\n")
-        loop = task_type.start(cfg, cluster, folder)
         try:
+            loop = task_type.start(cfg, cluster, folder)
             loop.init_workers()
         except (ConfigError, RefusedByWorker):
             folder.discard()

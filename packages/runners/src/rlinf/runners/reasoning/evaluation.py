@@ -176,6 +176,6 @@ class ReasoningEvalRunner:
         folder.transcripts.unlink(missing_ok=True)
         evaluated = self.evaluator.run(protocol)
         write_transcripts(folder.transcripts, self.policy.step, "eval", evaluated.groups)
-        self.phases.wait(self.rollout.close())
         write_report(folder, self.cfg.runner, evaluated.report, {**self.policy.described, "config": self.cfg.source})
+        self.phases.wait(self.rollout.close())
         return evaluated.report

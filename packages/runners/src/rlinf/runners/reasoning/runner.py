@@ -207,9 +207,9 @@ class ReasoningRunner:
     def _finish(self, record: RunRecord, checkpoint: Path) -> None:
         evaluated = self.evaluate(self.evaluator.protocol(final=True))
         report, tokens = evaluated.report, {"rollout/total_tokens": float(self.tokens)}
-        self.phases.wait(self.rollout.close(), self.actor.close())
         record.log.write(self.step, {**report.scalars(), **tokens, "time/wall_s": self.folder.wall_s})
         write_report(self.folder, self.cfg.runner, report, tokens)
+        self.phases.wait(self.rollout.close(), self.actor.close())
         for text in shown(evaluated.groups, SHOWN):
             record.progress.note(text)
         record.progress.note(

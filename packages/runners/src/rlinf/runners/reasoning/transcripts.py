@@ -18,7 +18,7 @@ def write_transcripts(path: Path, step: int, kind: str, reports: Sequence[GroupR
         kind: "train" or "eval".
         reports: all groups.
     """
-    with path.open("a") as file:
+    with path.open("a", encoding="utf-8") as file:
         for report in _told(reports):
             responses = [
                 {"text": r.text, "reward": r.reward, "right": r.success, "tokens": r.tokens, "finish": r.finish}

@@ -33,7 +33,8 @@ class MetricsLog:
         self._loggers = open_loggers(logger.logger_backends, run)
         self._path = folder.metrics
         try:
-            _remove_half_line(self._path)
+            for path in (folder.metrics, folder.transcripts):
+                _remove_half_line(path)
             # A run that goes on appends to the same file.
             self._lines = self._path.open("a")
         except OSError as error:

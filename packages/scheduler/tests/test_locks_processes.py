@@ -13,6 +13,7 @@ import pytest
 from waiting import until
 
 from rlinf.core.errors import DeadlineExceeded
+from rlinf.scheduler.transport.encoding import encode
 from rlinf.scheduler.transport.sockets.locations import Location, RunInfo, connect
 from rlinf.scheduler.transport.sockets.socket_transport import DriverTransport, SocketTransport
 from rlinf.scheduler.transport.sockets.wire import FrameReader, send_frame
@@ -47,7 +48,7 @@ def test_a_claim_whose_answer_does_not_arrive_is_released(tmp_path: Path) -> Non
         worker.acquire(first, wait("w[0]"))
         run_info = worker.connections._run_info
         sock = connect(run_info.driver, "here", run_info.authkey, ("requests", "w.1", os.getpid(), None), LONG_S)
-        send_frame(sock, ("ask", 1, "lock", (second, None)))
+        send_frame(sock, ("ask", 1, "lock"), encode((second, None)))
         until(lambda: second in driver.locks._tickets)
         sock.close()  # while it waits in line
         third = Claim("w[0]", (0,))
@@ -56,7 +57,7 @@ def test_a_claim_whose_answer_does_not_arrive_is_released(tmp_path: Path) -> Non
         worker.release(third)
         sock = connect(run_info.driver, "here", run_info.authkey, ("requests", "w.1", os.getpid(), None), LONG_S)
         fourth = Claim("w[1]", (0,))
-        send_frame(sock, ("ask", 1, "lock", (fourth, None)))
+        send_frame(sock, ("ask", 1, "lock"), encode((fourth, None)))
         assert FrameReader(sock).read()[0] == (1, None, None)
         assert fourth in driver.locks._tickets
         sock.close()  # between the grant and the receipt

@@ -179,6 +179,10 @@ def test_frames_arrive_as_they_were_sent(frames: list[tuple[int, list[int]]]) ->
         thread.join()
 
 
+def pair(peer: str, number: int) -> tuple[str, int]:
+    return peer, number
+
+
 SILENT = """
 import socket, sys, time
 silent = []
@@ -195,7 +199,7 @@ def test_clients_that_say_nothing_hold_few_threads_and_not_for_long(tmp_path: Pa
     monkeypatch.setattr(server, "GREETINGS", 8)
     place = Location("here", str(tmp_path / "s"))
     serving = server.Server(place, b"k", queues())
-    serving.serve("hello", lambda peer, request, _: server.Answer((peer, *request)))
+    serving.serve("hello", pair, peer=True)
     serving.start()
     before = threading.active_count()
     with subprocess.Popen([sys.executable, "-c", SILENT, place.path], stdout=subprocess.PIPE, text=True) as clients:
@@ -205,7 +209,7 @@ def test_clients_that_say_nothing_hold_few_threads_and_not_for_long(tmp_path: Pa
         run_info = RunInfo(run="r", driver=place, authkey=b"k", timeout_s=60.0)
         try:
             wait = Wait("me", "queue 'q'", "an answer", 50.0)
-            assert Connections(run_info, "a.0", "here").ask(DRIVER, "hello", 7, wait=wait)[0] == ("a.0", 7)
+            assert Connections(run_info, "a.0", "here").ask(DRIVER, "hello", 7, wait=wait) == ("a.0", 7)
             deadline = time.monotonic() + 50.0
             while threading.active_count() - before > 1:  # that of the client that spoke
                 assert time.monotonic() < deadline
@@ -213,6 +217,19 @@ def test_clients_that_say_nothing_hold_few_threads_and_not_for_long(tmp_path: Pa
         finally:
             clients.kill()
             serving.stop()
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_an_answer_that_cannot_be_sent_is_told_at_once(tmp_path: Path, waits: bool) -> None:
+    serving = server.Server(Location("here", str(tmp_path / "s")), b"k", queues())
+    serving.serve("lock", threading.Lock, waits=waits)
+    serving.serve("hello", pair, peer=True)
+    serving.start()
+    connections = Connections(RunInfo(run="r", driver=serving.place, authkey=b"k", timeout_s=60.0), "a.0", "here")
+    with pytest.raises(ChannelClosed, match="me can't have an item: its host failed: TypeError"):
+        connections.ask(DRIVER, "lock", wait=SOON)
+    assert connections.ask(DRIVER, "hello", 7, wait=SOON) == ("a.0", 7)
+    serving.stop()
 
 
 def test_a_server_that_was_stopped_does_not_accept_with_a_descriptor_that_became_anothers(tmp_path: Path) -> None:

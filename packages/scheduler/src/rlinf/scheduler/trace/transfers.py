@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from typing import Any, cast
 
 from rlinf.core.errors import ChannelEmpty, DeadlineExceeded
 from rlinf.scheduler.trace.recorder import Recorder
 from rlinf.scheduler.trace.spans import Kind
-from rlinf.scheduler.transport.encoding import Blob, Blobs, Buffer
+from rlinf.scheduler.transport.encoding import Blobs, Buffer
 from rlinf.scheduler.transport.routes import route_of, size_of
 from rlinf.scheduler.transport.transport import OPEN_TRANSPORTS, Transport, label
 from rlinf.scheduler.transport.waits import Wait
@@ -56,9 +56,9 @@ class TracedTransport(Transport):
     def in_worker(self) -> bool:
         return self._transport.in_worker()
 
-    def ask(self, kind: str, *question: Any, wait: Wait, content: Sequence[Blob] = ()) -> tuple[Any, list[Blob]]:
+    def ask(self, kind: str, *question: Any, wait: Wait) -> Any:
         """See `Transport`; not recorded."""
-        return self._transport.ask(kind, *question, wait=wait, content=content)
+        return self._transport.ask(kind, *question, wait=wait)
 
     def size(self, host: str, queue: Hashable, wait: Wait) -> int:
         """See `Transport`; not recorded."""

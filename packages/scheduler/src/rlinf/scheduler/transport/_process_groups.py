@@ -37,7 +37,7 @@ from rlinf.scheduler.transport.routes import GroupRoute, Ticket
 from rlinf.scheduler.transport.shared_memory import Region
 from rlinf.scheduler.transport.sockets.connections import Connections
 from rlinf.scheduler.transport.sockets.locations import Location
-from rlinf.scheduler.transport.sockets.server import Answer, Server
+from rlinf.scheduler.transport.sockets.server import Server
 from rlinf.scheduler.transport.transport import DRIVER, label
 from rlinf.scheduler.transport.waits import Wait
 from rlinf.scheduler.transport.work import OrderedTasks, Work
@@ -89,16 +89,16 @@ class GroupCarrier:
 
     def serve(self, server: Server) -> None:
         """Answers those who come for parts."""
-        server.serve("fetch", self._push)
-        server.serve("fetching", self._trouble)
-        server.serve("nccl", lambda _, __, ___: Answer(tuple(_cuda.devices()) if _has_nccl() else ()))
+        server.serve("fetch", self._push, peer=True)
+        server.serve("fetching", self._trouble, peer=True)
+        server.serve("nccl", lambda: tuple(_cuda.devices()) if _has_nccl() else ())
 
     @property
     def ready(self) -> bool:
         return os.getpid() == self._pid
 
     def gpus(self, host: str, wait: Wait) -> Collection[str]:
-        return self._connections.ask(host, "nccl", wait=wait)[0] if _has_nccl() else ()
+        return self._connections.ask(host, "nccl", wait=wait) if _has_nccl() else ()
 
     def leave(self, to: str, route: GroupRoute, parts: Sequence[Any]) -> tuple[str, int]:
         if route == "nccl":
@@ -145,13 +145,13 @@ class GroupCarrier:
     def _asked(self, pair: _Pair, question: tuple[Any, ...], wait: Wait) -> Any:
         """The answer."""
         try:
-            answer = self._connections.ask(pair.peer, *question, wait=wait)[0]
+            answer = self._connections.ask(pair.peer, *question, wait=wait)
         except ChannelClosed:
             if pair.asked:
                 raise
             self._seek(pair.peer, wait)  # the connection may have led to its predecessor
             try:
-                answer = self._connections.ask(pair.peer, *question, wait=replace(wait, timeout=LOOK_S))[0]
+                answer = self._connections.ask(pair.peer, *question, wait=replace(wait, timeout=LOOK_S))
             except DeadlineExceeded:
                 self._seek(pair.peer, wait)  # it may have failed meanwhile
                 raise
@@ -177,7 +177,7 @@ class GroupCarrier:
             except Exception as error:  # noqa: BLE001 - torch raises RuntimeErrors of all kinds
                 problem = f"the connection broke ({error})"
             question = ("fetching", holder, pair.key, pair.name)
-            said: str = self._connections.ask(pair.peer, *question, wait=replace(wait, timeout=max(left, LOOK_S)))[0]
+            said: str = self._connections.ask(pair.peer, *question, wait=replace(wait, timeout=max(left, LOOK_S)))
             if problem or said:
                 reason = f"{wait.who} can't have {wait.goal} by {route}: {said or problem}"
                 raise ChannelClosed(wait.place, reason, _REMEDY)
@@ -205,9 +205,10 @@ class GroupCarrier:
             name = f"{self._me} {self._holder} {next(self._numbers)}"
             return self._receiving.setdefault(key, self._pair(sender, name, key, rank=1, near=near, device=device))
 
-    def _push(self, peer: str, request: tuple[Any, ...], _: object) -> Answer:
+    def _push(
+        self, peer: str, holder: str, number: int, key: tuple[Any, ...], name: str, near: bool, seconds: float
+    ) -> tuple[str, int]:
         """A receiver comes for what is kept: it goes, in a thread of its own; the answer is where the group meets."""
-        holder, number, key, name, near, seconds = request
         with self._lock:
             payload = self._payloads.get(number) if holder == self._holder else None
             if payload is None or payload.to != peer:
@@ -227,15 +228,14 @@ class GroupCarrier:
             store = self._stores[ip]
         wait = Wait(label(self._me), f"{key[0]} to {label(peer)}", "its end", seconds)
         pair.line.add(lambda: pair.send(store, payload.parts, seconds), wait)
-        return Answer((ip, store.port))
+        return ip, store.port
 
-    def _trouble(self, peer: str, request: tuple[Any, ...], _: object) -> Answer:
+    def _trouble(self, peer: str, holder: str, key: tuple[Any, ...], name: str) -> str:
         """Why a receiver waits in vain; "" if it does not."""
-        holder, key, name = request
         pair = self._sending.get((peer, *key))
         if holder != self._holder:
-            return Answer(f"{label(self._me)} died, and was started again")
-        return Answer("it was given up" if pair is None or pair.name != name else pair.problem)
+            return f"{label(self._me)} died, and was started again"
+        return "it was given up" if pair is None or pair.name != name else pair.problem
 
     def _pair(self, peer: str, name: str, key: tuple[Any, ...], *, rank: int, near: bool, device: int | None) -> _Pair:
         atexit.register(self.close)

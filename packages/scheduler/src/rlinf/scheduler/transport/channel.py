@@ -66,7 +66,7 @@ class Channel:
     def create_at(cls, transport: Transport, name: str, maxsize: int, site: Site) -> Channel:
         """`create`, for a transport that is known."""
         wait = Wait(transport.who(), f"channel '{name}'", "its creation")
-        return cls(transport, transport.ask("channel", "create", name, maxsize, site, wait=wait)[0])
+        return cls(transport, transport.ask("channel", "create", name, maxsize, site, wait=wait))
 
     @classmethod
     def connect(cls, name: str, current_worker: Any = None, *, timeout: float | None = None) -> Channel:
@@ -88,7 +88,7 @@ class Channel:
     def connect_at(cls, transport: Transport, name: str, timeout: float | None = None) -> Channel:
         """`connect`, for a transport that is known."""
         wait = Wait(transport.who(), f"channel '{name}'", "its creation", timeout)
-        return cls(transport, transport.ask("channel", "find", name, timeout, wait=wait)[0])
+        return cls(transport, transport.ask("channel", "find", name, timeout, wait=wait))
 
     @property
     def name(self) -> str:
@@ -300,7 +300,7 @@ class Channel:
         host = self._info.host or self._hosts.get(key, "")
         if not host:
             wait = Wait(self._transport.who(), f"channel '{self._name}'", f"the place of key {key!r}")
-            host = self._transport.ask("channel", "host", self._name, key, decide, wait=wait)[0]
+            host = self._transport.ask("channel", "host", self._name, key, decide, wait=wait)
             if host:
                 self._hosts[key] = host
         return host, (self._name, key)

@@ -111,7 +111,7 @@ class ChannelRegistry:
         self._lost: dict[str, dict[str, str]] = {}
         self._closed = ""
 
-    def answer(self, by: str, question: tuple[Any, ...]) -> Any:
+    def answer(self, by: str, *question: Any) -> Any:
         """Answers a process, given its address."""
         match question:
             case ("create", name, maxsize, site):

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from rlinf.scheduler.transport.encoding import Blob, Blobs
+from rlinf.scheduler.transport.encoding import Blobs
 from rlinf.scheduler.transport.routes import Routes
 from rlinf.scheduler.transport.waits import Wait
 from rlinf.scheduler.transport.work import Operation, complete
@@ -41,8 +41,8 @@ class Transport(ABC):
         """Whether this thread is a worker's, not the driver's."""
 
     @abstractmethod
-    def ask(self, kind: str, *question: Any, wait: Wait, content: Sequence[Blob] = ()) -> tuple[Any, list[Blob]]:
-        """What a service of the driver answers: a value, and what goes with it."""
+    def ask(self, kind: str, *question: Any, wait: Wait) -> Any:
+        """What a service of the driver answers."""
 
     @abstractmethod
     def start_put(

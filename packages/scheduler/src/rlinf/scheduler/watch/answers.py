@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
-from typing import Any
 
-from rlinf.scheduler.transport.encoding import Blob
 from rlinf.scheduler.transport.queues import Queues
 from rlinf.scheduler.transport.sockets.control import ControlConnection
-from rlinf.scheduler.transport.sockets.server import Answer, Server
+from rlinf.scheduler.transport.sockets.server import Server
 from rlinf.scheduler.transport.waits import Doing, Use, doings
 from rlinf.scheduler.watch.processes import describe, stopped
 from rlinf.scheduler.watch.stacks import Stack, answer_signals, foreign_stacks, own_stacks
@@ -31,13 +29,10 @@ def answer(who: str, control: ControlConnection, server: Server, queues: Queues)
     def uses(names: Sequence[bytes]) -> list[Use]:
         return uses_of(queues, names)
 
-    def look_at(_: str, request: tuple[Any, ...], __: list[Blob]) -> Answer:
-        return Answer(look(request[0], stacks=request[1]))
-
     control.answer("doing", doing)
     control.answer("stacks", stacks)
     control.answer("uses", uses)
-    server.serve("look", look_at, waits=True)
+    server.serve("look", look, waits=True)
 
 
 def uses_of(queues: Queues, names: Sequence[bytes]) -> list[Use]:
@@ -46,7 +41,7 @@ def uses_of(queues: Queues, names: Sequence[bytes]) -> list[Use]:
     return [queues.use(name) for name in loaded]
 
 
-def look(pids: Sequence[int], *, stacks: bool) -> Look:
+def look(pids: Sequence[int], stacks: bool) -> Look:
     """The state of processes of this node that do not answer, and their stacks if they can have any."""
     found = foreign_stacks([pid for pid in pids if not stopped(pid)]) if stacks else {}
     return {pid: (describe(pid), found.get(pid, [])) for pid in pids}

@@ -85,11 +85,7 @@ class Watcher:
         found: dict[str, tuple[str, list[Stack]]] = {}
         for node, hosts in nodes.items():
             pids = [silent[host] for host in hosts]
-            seen = (
-                look(pids, stacks=stacks)
-                if node == self._transport.server.place.node
-                else self._look_there(node, silent, pids, stacks)
-            )
+            seen = look(pids, stacks) if node == self._transport.server.place.node else self._look_there(node, silent, pids, stacks)
             found.update({host: seen.get(silent[host], (f"pid {silent[host]}", [])) for host in hosts})
         return found
 
@@ -98,7 +94,7 @@ class Watcher:
             if host not in silent:
                 with suppress(RLinfError):
                     wait = Wait(DRIVER, f"the node of {label(host)}", "a look at its processes", LOOK_S)
-                    return self._transport.connections.ask(host, "look", pids, stacks, wait=wait)[0]
+                    return self._transport.connections.ask(host, "look", pids, stacks, wait=wait)
         return {}
 
 

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlinf.core.errors import RLinfError, UnknownName, did_you_mean
-from rlinf.scheduler.transport.encoding import Blob, decode, encode
-from rlinf.scheduler.transport.sockets.server import Answer
 from rlinf.scheduler.workers.calls import Process, RankCall
 
 
@@ -34,33 +32,30 @@ class GroupRegistry:
         """A group was shut down."""
         del self._groups[name]
 
-    def answer(self, _: str, request: tuple[Any, ...], blobs: list[Blob]) -> Answer:
-        """Answers a process; see `reattached`."""
-        match request:
+    def answer(self, *question: Any) -> Any:
+        """Answers a process; see `remote_groups`."""
+        match question:
             case ("find", name):
                 worker, processes = self._find(name)
                 kinds = [kind_of(base) for base in worker.__mro__]
                 infos = [(process.info, process.restarts) for process in processes]
-                return Answer((kinds, infos, self._timeout_s))
-            case ("begin", name, index, method):
-                args, kwargs = decode(blobs)
+                return kinds, infos, self._timeout_s
+            case ("begin", name, index, method, args, kwargs):
                 process: Process = self._find(str(name))[1][int(index)]
                 call = process.submit(method, args, kwargs)
                 number = next(self._numbers)
                 self._calls[number] = call
-                return Answer(number)
+                return number
             case ("wait", number, timeout):
-                outcome = self._calls[number].wait(timeout)
-                return Answer(content=encode(outcome))
+                return self._calls[number].wait(timeout)
             case ("state", number):
                 call = self._calls[number]
-                return Answer((call.done(), call.failed(), call.state()))
+                return call.done(), call.failed(), call.state()
             case ("forgive", number):
-                self._calls[number].forgive()
-                return Answer()
+                return self._calls[number].forgive()
             case ("drop", number):
                 self._calls.pop(number, None)
-                return Answer()
+                return None
             case other:
                 raise RLinfError("groups", f"unknown question {other!r}")
 

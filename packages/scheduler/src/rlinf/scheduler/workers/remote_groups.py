@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlinf.core.errors import DeadlineExceeded, RLinfError, WorkerError
-from rlinf.scheduler.transport.encoding import Blob, decode, encode
 from rlinf.scheduler.transport.transport import OPEN_TRANSPORTS, Transport
 from rlinf.scheduler.transport.waits import Wait
 from rlinf.scheduler.workers.calls import Outcome, Process, WorkerInfo
@@ -48,15 +47,14 @@ class _Questions:
         self._goal = goal
         self._peers = peers
 
-    def ask(self, *question: Any, content: Sequence[Blob] = (), timeout: float | None = None) -> Any:
-        """The answer's value, or what it carries."""
+    def ask(self, *question: Any, timeout: float | None = None) -> Any:
+        """The answer."""
         wait = Wait(self._transport.who(), self._place, self._goal, timeout, peers=self._peers)
         try:
-            value, blobs = self._transport.ask("group", *question, wait=wait, content=content)
+            return self._transport.ask("group", *question, wait=wait)
         except WorkerError as error:
             error.secondary = "died" in error.problem  # the driver knows of a failure, which is the first cause of what follows
             raise
-        return decode(blobs) if blobs else value
 
 
 class _RemoteProcess:
@@ -78,8 +76,7 @@ class _RemoteProcess:
 
     def submit(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _RemoteCall:
         label = f"{self._info.label}.{method}()"
-        content = encode((args, dict(kwargs)))
-        number = _Questions(self._transport, label).ask("begin", self._info.group, self._index, method, content=content)
+        number = _Questions(self._transport, label).ask("begin", self._info.group, self._index, method, args, dict(kwargs))
         return _RemoteCall(number, label, lambda goal: _Questions(self._transport, label, goal=goal, peers=(self._info.label,)))
 
 

@@ -18,7 +18,7 @@ from rlinf.scheduler.placement import ProcessPlan
 from rlinf.scheduler.trace.recording import Recording
 from rlinf.scheduler.trace.transfers import traced_locks, traced_transport
 from rlinf.scheduler.transport.channel_registry import ChannelRegistry, Traffic
-from rlinf.scheduler.transport.encoding import Blob, Blobs, snapshot
+from rlinf.scheduler.transport.encoding import Blobs, snapshot
 from rlinf.scheduler.transport.p2p import PeerMessenger
 from rlinf.scheduler.transport.queues import Get, Put, Queues
 from rlinf.scheduler.transport.routes import Routes
@@ -63,13 +63,12 @@ class LocalTransport(Transport):
         except RLinfError:
             return False
 
-    def ask(self, kind: str, *question: Any, wait: Wait, content: Sequence[Blob] = ()) -> tuple[Any, list[Blob]]:
+    def ask(self, kind: str, *question: Any, wait: Wait) -> Any:
         """See `Transport`; only channels are asked for, as a worker of this process has the driver's groups."""
-        del content
         if kind != "channel":
             raise wait.closed("the driver is this process")
         group, bracket, rank = self.who().rpartition("[")
-        return self.channels.answer(f"{group}.{rank[:-1]}" if bracket else DRIVER, question), []
+        return self.channels.answer(f"{group}.{rank[:-1]}" if bracket else DRIVER, *question)
 
     def start_put(
         self, host: str, queue: Hashable, weight: int, blobs: Blobs, maxsize: int, wait: Wait, *, now: bool = False

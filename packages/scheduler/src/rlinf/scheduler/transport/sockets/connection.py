@@ -200,9 +200,9 @@ class Connection:
         self._send((kind, request.number, name, *detail), blobs, name, wait)
         return request
 
-    def tell(self, kind: str, detail: tuple[Any, ...], wait: Wait) -> None:
+    def tell(self, kind: str, detail: Sequence[Blob], wait: Wait) -> None:
         """Sends something that needs no answer; raises as `post`."""
-        self._send(("tell", kind, detail), (), None, wait)
+        self._send(("tell", kind), detail, None, wait)
 
     def say(self, word: str, request: RemoteRequest, *, now: bool = False) -> None:
         """Tells the host what becomes of a request.

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from rlinf.core.errors import RLinfError
 from rlinf.scheduler.transport import waits
-from rlinf.scheduler.transport.encoding import Blob
+from rlinf.scheduler.transport.encoding import decode, encode
 from rlinf.scheduler.transport.routes import Reach
 from rlinf.scheduler.transport.sockets.connection import GONE, GRACE_S, Connection, RemoteRequest
 from rlinf.scheduler.transport.sockets.locations import Location, RunInfo, connect
@@ -63,9 +63,7 @@ class Connections:
                 found = self._open[host] = Connection(self.connect(host, "requests", wait), host, self)
         return found
 
-    def ask(
-        self, host: str, kind: str, *question: Any, wait: Wait, content: Sequence[Blob] = (), receipt: bool = False
-    ) -> tuple[Any, list[Blob]]:
+    def ask(self, host: str, kind: str, *question: Any, wait: Wait, receipt: bool = False) -> Any:
         """The answer of a host to a question, which it gives at the latest at the deadline.
 
         Args:
@@ -73,12 +71,11 @@ class Connections:
             kind: which service of the host answers.
             question: its arguments.
             wait: who waits for what.
-            content: what goes with it.
             receipt: say that the answer has come; without that, the host undoes what it did.
         """
         connection = self.to(host, wait)
         seconds = self.seconds(wait)
-        request = connection.start("ask", kind, (question,), content, wait)
+        request = connection.start("ask", kind, (), encode(question), wait)
         answered = False
         doing = waits.begin(wait)
         try:
@@ -97,11 +94,11 @@ class Connections:
             if how == "error":
                 raise why
             raise wait.expired(seconds, why) if how == "expired" else wait.closed(connection.gone(None) if how == GONE else why)
-        return request.value, request.blobs
+        return decode(request.blobs)
 
     def tell(self, host: str, kind: str, *detail: Any, wait: Wait) -> None:
         """Sends what needs no answer."""
-        self.to(host, wait).tell(kind, detail, wait)
+        self.to(host, wait).tell(kind, encode(detail), wait)
 
     def await_arrival(self, hosts: Sequence[str], wait: Wait, seconds: float) -> None:
         """Returns when all that was sent to some hosts before has been read there, or they are gone, or the time is over."""
@@ -110,7 +107,7 @@ class Connections:
         for connection in [self._open[host] for host in hosts if host in self._open]:
             with contextlib.suppress(RLinfError):
                 # Frames are read in their order: the answer says that all before it has arrived.
-                asked.append((connection, connection.start("ask", "arrived", ((),), (), wait)))
+                asked.append((connection, connection.start("ask", "arrived", (), encode(()), wait)))
         for connection, request in asked:
             if not connection.read_until(request, deadline - time.monotonic()):
                 request.detach()
@@ -146,7 +143,7 @@ class Connections:
             ChannelClosed: it does not come back.
         """
         self._leave(host)
-        self._places[host], _ = self.ask(DRIVER, "again", host, self._left.get(host), wait.timeout, wait=wait)
+        self._places[host] = self.ask(DRIVER, "again", host, self._left.get(host), wait.timeout, wait=wait)
 
     def count(self, channel: Hashable, host: str, puts: int, gets: int) -> None:
         """Items went into a channel at a host, or came out of it."""
@@ -180,8 +177,7 @@ class Connections:
     def _place(self, host: str, wait: Wait) -> Location:
         place = self._places.get(host)
         if place is None:
-            place, _ = self.ask(DRIVER, "where", host, wait.timeout, wait=wait)
-            self._places[host] = place
+            place = self._places[host] = self.ask(DRIVER, "where", host, wait.timeout, wait=wait)
         return place
 
     def _forget(self) -> None:

@@ -6,9 +6,9 @@ them: so the items that a process has put are there before whatever it asks next
     ("post", queue, weight) item                     no answer
     ("put", number, queue, weight, maxsize, now) item → (number, problem, None)
     ("get", number, queue, target, now)             → (number, problem, [blobs of each item]) items, then ("took", number)
-    ("ask", number, kind, question) content         → (number, problem, value) content, then ("took", number) if it can be undone
+    ("ask", number, kind) question                  → (number, problem, None) answer, then ("took", number) if it can be undone
     ("cancel", number)                              it is answered as cancelled, or what it took goes back
-    ("tell", kind, question)                        no answer
+    ("tell", kind) question                         no answer
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from pathlib import Path
 from typing import Any, cast
 
 from rlinf.core.errors import ChannelClosed, DeadlineExceeded, RLinfError
-from rlinf.scheduler.transport.encoding import Blob, Buffer
+from rlinf.scheduler.transport.encoding import Blob, Buffer, decode, encode
 from rlinf.scheduler.transport.queues import Get, Put, Queues, Request
 from rlinf.scheduler.transport.sockets.locations import Location, as_socket, deadline
 from rlinf.scheduler.transport.sockets.wire import FrameReader, begin_part, pack_frame, send_part
@@ -38,23 +39,15 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What a service answers."""
-
-    value: Any = None
-    content: Sequence[Blob] = ()
-    undo: Callable[[], None] | None = None
-    """Called if the answer did not arrive: the client says of each that did that it took it."""
-
-
-Handler = Callable[[str, tuple[Any, ...], list[Blob]], Answer]
-"""Of the peer's address, the request's arguments and its blobs."""
-
-
-@dataclass(frozen=True, slots=True)
 class _Service:
-    handler: Handler
+    handler: Callable[..., Any]
     waits: bool
+    peer: bool
+    undo: Callable[..., None] | None
+
+    def answer(self, peer: str, question: tuple[Any, ...]) -> Any:
+        """What the handler says."""
+        return self.handler(peer, *question) if self.peer else self.handler(*question)
 
 
 GREET_S = 10.0
@@ -80,9 +73,9 @@ class Server:
         self.services: dict[str, _Service] = {}
         self.attend_control: Callable[[socket.socket, FrameReader, str, int, Location], None] | None = None
         """The driver's: runs in the thread of each control connection, until it ends."""
-        self.serve("size", lambda _, question, __: Answer(queues.size(question[0])))
-        self.serve("end", self._end)
-        self.serve("arrived", lambda _, __, ___: Answer())
+        self.serve("size", queues.size)
+        self.serve("end", queues.end)
+        self.serve("arrived", lambda: None)
         self._authkey = authkey
         self._room = threading.Semaphore(GREETINGS)
         self._greeted: dict[Connection[Any, Any], float] = {}
@@ -93,9 +86,25 @@ class Server:
             place = Location(place.node, place.path, (place.tcp[0], int(self._listeners[1].getsockname()[1])))
         self.place = place
 
-    def serve(self, kind: str, handler: Handler, *, waits: bool = False) -> None:
-        """Answers questions of a kind from now on, in a thread for each if the handler `waits` for anything."""
-        self.services[kind] = _Service(handler, waits)
+    def serve(
+        self,
+        kind: str,
+        handler: Callable[..., Any],
+        *,
+        waits: bool = False,
+        peer: bool = False,
+        undo: Callable[..., None] | None = None,
+    ) -> None:
+        """Answers questions of a kind from now on.
+
+        Args:
+            kind: the name of the service.
+            handler: called with what is asked; what it returns is the answer.
+            waits: it may wait for something, and so has a thread of its own for each question.
+            peer: its first argument is the address of who asks.
+            undo: called with what was asked if the answer did not arrive; the client says of each that did that it took it.
+        """
+        self.services[kind] = _Service(handler, waits, peer, undo)
 
     def start(self) -> None:
         """Accepts connections from now on."""
@@ -163,10 +172,6 @@ class Server:
             else:
                 _ServedConnection(self, sock, peer).run(reader)
 
-    def _end(self, _: str, question: tuple[Any, ...], __: list[Blob]) -> Answer:
-        self.queues.end(*question)
-        return Answer()
-
 
 def _listening(family: socket.AddressFamily, address: Any) -> socket.socket:
     listener = socket.socket(family)
@@ -223,16 +228,14 @@ class _ServedConnection:
                 self._took(number)
             case ("cancel", number):
                 self._cancel(number)
-            case ("ask", number, kind, question):
+            case ("ask", number, kind):
                 service, self._asked[number] = self._server.services[kind], True
                 if service.waits:
-                    threading.Thread(
-                        target=self._ask, args=(service, number, question, blobs), name=f"rlinf-{kind}", daemon=True
-                    ).start()
+                    threading.Thread(target=self._ask, args=(service, number, blobs), name=f"rlinf-{kind}", daemon=True).start()
                 else:
-                    self._ask(service, number, question, blobs)
-            case ("tell", kind, question):
-                self._server.services[kind].handler(self._peer, question, blobs)
+                    self._ask(service, number, blobs)
+            case ("tell", kind):
+                self._server.services[kind].answer(self._peer, decode(blobs))
             case other:
                 raise OSError(f"unknown frame {other!r}")
 
@@ -290,10 +293,15 @@ class _ServedConnection:
             self._requests.pop(number, None)
             self._send((number, request.problem, None))
 
-    def _ask(self, service: _Service, number: int, question: tuple[Any, ...], blobs: list[Blob]) -> None:
-        answer, problem = Answer(), None
+    def _ask(self, service: _Service, number: int, blobs: list[Blob]) -> None:
+        problem: Any = None
+        undo: Callable[[], None] | None = None
+        answer: list[Blob] = []
         try:
-            answer = service.handler(self._peer, question, blobs)
+            question: tuple[Any, ...] = decode(blobs)
+            value = service.answer(self._peer, question)
+            undo = None if service.undo is None else partial(service.undo, *question)
+            answer = encode(value)
         except DeadlineExceeded as error:
             problem = ("expired", error.why)
         except ChannelClosed as error:
@@ -306,11 +314,11 @@ class _ServedConnection:
             problem = ("closed", f"its host failed: {error!r}")
         with self._lock:
             wanted = self._asked.pop(number) and not self._ended
-            if wanted and answer.undo is not None:
-                self._undo[number] = answer.undo
-        if answer.undo is not None and not wanted:
-            answer.undo()
-        self._send((number, problem, answer.value), answer.content)
+            if wanted and undo is not None:
+                self._undo[number] = undo
+        if undo is not None and not wanted:
+            undo()
+        self._send((number, problem, None), answer)
 
     def _send(self, header: object, blobs: Sequence[Blob] = ()) -> None:
         """Sends an answer, but never makes another peer's thread wait for this peer to read."""

@@ -19,13 +19,13 @@ from rlinf.core.errors import ChannelClosed, DeadlineExceeded, RLinfError
 from rlinf.scheduler.transport import _cuda
 from rlinf.scheduler.transport._process_groups import GroupCarrier
 from rlinf.scheduler.transport.channel_registry import ANSWERS_S, ChannelRegistry, Status, Traffic
-from rlinf.scheduler.transport.encoding import Blob, Blobs, snapshot
+from rlinf.scheduler.transport.encoding import Blobs, snapshot
 from rlinf.scheduler.transport.queues import Get, Put, Queues
 from rlinf.scheduler.transport.routes import Routes
 from rlinf.scheduler.transport.sockets.connections import Connections
 from rlinf.scheduler.transport.sockets.control import ControlConnection, ControlConnections, Directory
 from rlinf.scheduler.transport.sockets.locations import Location, RunInfo
-from rlinf.scheduler.transport.sockets.server import Answer, Server
+from rlinf.scheduler.transport.sockets.server import Server
 from rlinf.scheduler.transport.transport import DRIVER, OPEN_TRANSPORTS, Transport, label
 from rlinf.scheduler.transport.waits import ThreadMonitor, Wait
 from rlinf.scheduler.transport.work import SENT, Done, Operation
@@ -64,7 +64,7 @@ class SocketTransport(Transport):
         if not place.path.startswith("\0"):
             Path(place.path).unlink(missing_ok=True)  # of a killed process that had this address
         self.server = Server(place, run_info.authkey, self.queues)
-        self.server.serve("devices", lambda _, __, ___: Answer(tuple(_cuda.devices())))
+        self.server.serve("devices", lambda: tuple(_cuda.devices()))
         self.carrier.serve(self.server)
         OPEN_TRANSPORTS[run_info.run] = self
 
@@ -74,8 +74,8 @@ class SocketTransport(Transport):
     def in_worker(self) -> bool:
         return self.asks_driver
 
-    def ask(self, kind: str, *question: Any, wait: Wait, content: Sequence[Blob] = ()) -> tuple[Any, list[Blob]]:
-        return self.connections.ask(DRIVER, kind, *question, wait=wait, content=content)
+    def ask(self, kind: str, *question: Any, wait: Wait) -> Any:
+        return self.connections.ask(DRIVER, kind, *question, wait=wait)
 
     def start_put(
         self, host: str, queue: Any, weight: int, blobs: Blobs, maxsize: int, wait: Wait, *, now: bool = False
@@ -108,7 +108,7 @@ class SocketTransport(Transport):
 
     def size(self, host: str, queue: Any, wait: Wait) -> int:
         self._check(host, queue, wait)
-        return self.queues.size(queue) if host == self._me else self.connections.ask(host, "size", queue, wait=wait)[0]
+        return self.queues.size(queue) if host == self._me else self.connections.ask(host, "size", queue, wait=wait)
 
     def acquire(self, claim: Claim, wait: Wait) -> None:
         """See `LockService`. A claim whose answer does not arrive is released."""
@@ -119,7 +119,7 @@ class SocketTransport(Transport):
 
     def groups(self) -> dict[str, int]:
         """The groups that were launched so far, and their world sizes."""
-        return self.ask("groups", wait=Wait(self._who, "groups", "the driver's answer"))[0]
+        return self.ask("groups", wait=Wait(self._who, "groups", "the driver's answer"))
 
     def log(self, level: int, message: str) -> None:
         """Tells the driver what this process logs; a driver that is gone misses nothing."""
@@ -159,7 +159,7 @@ class SocketTransport(Transport):
         if name not in self._known:
             place = f"channel '{name}'"
             # Asked once: later news come over the control connection.
-            status: Status = self.ask("channel", "status", name, wait=Wait(self._who, place, "its status"))[0]
+            status: Status = self.ask("channel", "status", name, wait=Wait(self._who, place, "its status"))
             if status.ended:
                 self.connections.ended[name] = status.ended
             for gone, reason in (status.lost or {}).items():
@@ -180,10 +180,10 @@ class SocketTransport(Transport):
 
     def _fate(self, name: str, host: str) -> str:
         wait = Wait(self._who, f"channel '{name}'", f"news of {label(host)}", NEWS_S)
-        return self.ask("channel", "fate", name, host, NEWS_S, wait=wait)[0]
+        return self.ask("channel", "fate", name, host, NEWS_S, wait=wait)
 
     def _devices(self, host: str, wait: Wait) -> tuple[str, ...]:
-        return self.connections.ask(host, "devices", wait=wait)[0]
+        return self.connections.ask(host, "devices", wait=wait)
 
 
 class DriverTransport(SocketTransport):
@@ -201,7 +201,6 @@ class DriverTransport(SocketTransport):
     def __init__(self, run_info: RunInfo, on_lost: Callable[[str, int], object], on_log: Callable[[str, int, str], None]) -> None:
         super().__init__(run_info, DRIVER, run_info.driver)
         self._on_lost = on_lost
-        self._on_log = on_log
         self._stopped = False
         self.locks = Locks(lambda: ThreadMonitor(run_info.timeout_s))
         self.directory = Directory(run_info.timeout_s)
@@ -211,24 +210,22 @@ class DriverTransport(SocketTransport):
         """The groups that were launched so far, and their world sizes."""
         self.group_registry = GroupRegistry(run_info.timeout_s)
         serve = self.server.serve
-        serve("channel", lambda peer, question, _: Answer(self.channels.answer(peer, question)), waits=True)
-        serve("where", self._where, waits=True)
-        serve("again", self._again, waits=True)
+        serve("channel", self.channels.answer, waits=True, peer=True)
+        serve("where", self._where, waits=True, peer=True)
+        serve("again", self._again, waits=True, peer=True)
         serve("group", self.group_registry.answer, waits=True)
-        serve("groups", lambda _, __, ___: Answer(dict(self.sizes)))
-        serve("lock", self._lock, waits=True)
+        serve("groups", lambda: dict(self.sizes))
+        serve("lock", self._lock, waits=True, undo=self._unlock)
         serve("unlock", self._unlock)
-        serve("log", self._log)
+        serve("log", on_log, peer=True)
         self.server.attend_control = self._attend
         self.directory.register(DRIVER, self.server.place)
         # Last: whoever connects finds all services.
         self.server.start()
 
-    def ask(self, kind: str, *question: Any, wait: Wait, content: Sequence[Blob] = ()) -> tuple[Any, list[Blob]]:
+    def ask(self, kind: str, *question: Any, wait: Wait) -> Any:
         """See `Transport`; nothing is sent."""
-        del wait
-        answer = self.server.services[kind].handler(DRIVER, question, list(content))
-        return answer.value, list(answer.content)
+        return self.server.services[kind].answer(DRIVER, question)
 
     def close(self, reason: str) -> None:
         """Ends every wait of the run but those for device locks: a process that is gone holds none, others give them back."""
@@ -278,23 +275,14 @@ class DriverTransport(SocketTransport):
         if not self._stopped:
             self.channels.lose(peer)
 
-    def _where(self, peer: str, question: tuple[Any, ...], _: list[Blob]) -> Answer:
-        host, timeout = question
-        return Answer(self.directory.where(host, Wait(peer, f"the way to {label(host)}", "its start", timeout)))
+    def _where(self, peer: str, host: str, timeout: float | None) -> Location:
+        return self.directory.where(host, Wait(peer, f"the way to {label(host)}", "its start", timeout))
 
-    def _again(self, peer: str, question: tuple[Any, ...], _: list[Blob]) -> Answer:
-        host, old, timeout = question
-        return Answer(self.directory.again(host, old, Wait(peer, f"the way to {label(host)}", "its return", timeout)))
+    def _again(self, peer: str, host: str, old: Location | None, timeout: float | None) -> Location:
+        return self.directory.again(host, old, Wait(peer, f"the way to {label(host)}", "its return", timeout))
 
-    def _lock(self, _: str, question: tuple[Any, ...], __: list[Blob]) -> Answer:
-        claim, timeout = question
+    def _lock(self, claim: Claim, timeout: float | None) -> None:
         self.locks.acquire(claim, Wait(claim.owner, "", "", timeout))
-        return Answer(undo=lambda: self.locks.release(claim))
 
-    def _unlock(self, _: str, question: tuple[Any, ...], __: list[Blob]) -> Answer:
-        self.locks.release(question[0])
-        return Answer()
-
-    def _log(self, peer: str, question: tuple[Any, ...], _: list[Blob]) -> Answer:
-        self._on_log(peer, *question)
-        return Answer()
+    def _unlock(self, claim: Claim, *_: object) -> None:
+        self.locks.release(claim)

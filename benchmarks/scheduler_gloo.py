@@ -41,7 +41,7 @@ def part(run_info: RunInfo, me: str, node: str) -> tuple[SocketTransport, PeerMe
     place = Location(node, str(Path(run_info.driver.path).parent / me), ("127.0.0.1", 0))
     endpoint = SocketTransport(run_info, me, place)
     endpoint.server.start()
-    endpoint.connect_control(lambda: os._exit(1)).start()
+    endpoint.connect_control(lambda: os._exit(1))
     return endpoint, PeerMessenger(endpoint, me, lambda: {"a": 1, "b": 1}, TIMEOUT_S)
 
 

@@ -42,7 +42,7 @@ def ours(run_info: RunInfo, me: str, other: str) -> Way:
     """A process of a run."""
     transport = SocketTransport(run_info, f"{me}.0", Location("here", str(Path(run_info.driver.path).parent / me)))
     transport.server.start()
-    transport.connect_control(lambda: os._exit(1)).start()
+    transport.connect_control(lambda: os._exit(1))
     messenger = PeerMessenger(transport, f"{me}.0", lambda: {"a": 1, "b": 1}, TIMEOUT_S)
     return lambda item: messenger.send(item, other, 0), lambda: messenger.recv(other, 0)
 

@@ -37,7 +37,7 @@ def main(run_info: RunInfo, folder: Path) -> None:
 def play(run_info: RunInfo, folder: Path, role: str, me: str, options: list[str]) -> None:
     transport = SocketTransport(run_info, me, Location("here", str(Path(run_info.driver.path).parent / me)))
     transport.server.start()
-    transport.connect_control(lambda: os._exit(2)).start()
+    transport.connect_control(lambda: os._exit(2))
     channel = Channel.connect_at(transport, "c")
     book = os.open(folder / f"{role}-{me}", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     if role == "writer":

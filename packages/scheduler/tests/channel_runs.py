@@ -22,7 +22,7 @@ class Run:
     def transport(self, me: str) -> SocketTransport:
         made = SocketTransport(self.run_info, me, Location("here", str(Path(self.run_info.driver.path).parent / me)))
         made.server.start()
-        made.connect_control(lambda: None).start()
+        made.connect_control(lambda: None)
         self.transports.append(made)
         return made
 

@@ -79,7 +79,7 @@ def live(run_info: RunInfo, folder: Path, role: str) -> None:
 
     transport = SocketTransport(run_info, "b.0", Location("near", str(folder / "b.0"), ("127.0.0.1", 0)))
     transport.server.start()
-    transport.connect_control(lambda: os._exit(2)).start()
+    transport.connect_control(lambda: os._exit(2))
     b = PeerMessenger(transport, "b.0", lambda: {"a": 1, "b": 1}, 60.0)
     pair: Any = _process_groups._Pair
     if role == "dies":

@@ -36,7 +36,7 @@ def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, PeerM
             me = address(group, rank)
             transport = SocketTransport(run_info, me, Location("here", str(folder / me)))
             transport.server.start()
-            transport.connect_control(lambda: None).start()
+            transport.connect_control(lambda: None)
             messengers[f"{group}{rank}"] = PeerMessenger(transport, me, transport.groups, 60.0)
     yield messengers
     driver.stop()

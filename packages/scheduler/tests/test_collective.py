@@ -58,7 +58,7 @@ class Office:
             self.run_info, f"{group}.0", Location(NODES[group], str(self.folder / f"{group}.0"), ("127.0.0.1", 0))
         )
         made.server.start()
-        made.connect_control(lambda: None).start()
+        made.connect_control(lambda: None)
         return made
 
     def __getitem__(self, group: str) -> PeerMessenger:

@@ -1,17 +1,37 @@
-"""The connection of a process to the driver, without a driver."""
+"""What ties a process to the driver: it hears of the driver's end, and the driver can tell and ask it."""
 
 import socket
 import threading
 
-from rlinf.scheduler.transport.sockets.control import ControlConnection
-from rlinf.scheduler.transport.sockets.wire import send_frame
+import pytest
+from channel_runs import Run, through
+from waiting import until
+
+from rlinf.core.errors import ChannelClosed
+from rlinf.scheduler.transport.sockets.connections import PATIENCE
+from rlinf.scheduler.transport.sockets.locations import Location
+from rlinf.scheduler.transport.sockets.socket_transport import SocketTransport
 
 
-def test_a_question_that_it_has_no_answer_for_does_not_keep_it_from_hearing_of_the_drivers_end() -> None:
-    driver, mine = socket.socketpair()
+def test_a_question_that_it_has_no_answer_for_does_not_keep_it_from_hearing_of_the_drivers_end(run: Run) -> None:
+    transport = SocketTransport(run.run_info, "c.0", Location("here", f"{run.run_info.driver.path}-c.0"))
     gone = threading.Event()
-    ControlConnection(mine, lambda _: None, gone.set).start()
-    send_frame(driver, ("ask", 1, "doing", None))
-    driver.close()
+    transport.connect_control(gone.set)
+    until(lambda: "c.0" in run.driver.controls.pids())
+    assert run.driver.controls.ask("doing", timeout=60.0) == {}
+    run.driver.controls._open["c.0"][0]._sock.shutdown(socket.SHUT_RDWR)
     assert gone.wait(30)
-    mine.close()
+    transport.stop()
+
+
+def test_questions_that_it_has_no_answer_for_do_not_keep_it_from_the_end_of_a_channel(run: Run, a: SocketTransport) -> None:
+    """A child of a worker answers less than its worker: the watch over the run must not make it miss news of channels."""
+    channel = through(a, run.create("c"))
+    channel.put("first")
+    until(lambda: "a.0" in run.driver.controls.pids())
+    for _ in range(PATIENCE + 1):
+        assert run.driver.controls.ask("doing", timeout=0.2) == {}
+    run.driver.channels.end("c", "closed by a test")
+    with pytest.raises(ChannelClosed, match="closed by a test"):
+        channel.put("second")
+    assert list(channel) == ["first"]

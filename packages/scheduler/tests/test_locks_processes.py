@@ -88,7 +88,7 @@ from rlinf.scheduler.transport.sockets.locations import RunInfo, Location
 path, run, name, devices = sys.argv[1:]
 meeting = RunInfo(run=run, driver=Location("here", path + "/driver"), authkey=b"k", timeout_s=60.0)
 endpoint = SocketTransport(meeting, name + ".0", Location("here", path + "/" + name))
-endpoint.connect_control(lambda: None).start()
+endpoint.connect_control(lambda: None)
 with DeviceLock(endpoint, name + "[0]", [int(device) for device in devices.split(",")]):
     print("in", flush=True)
     time.sleep(60.0)

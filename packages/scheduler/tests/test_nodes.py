@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import until
 
 from rlinf.core.config import read
 from rlinf.core.errors import ChannelClosed, ConfigError, PlacementError, UnknownName
@@ -226,7 +227,7 @@ class Net:
             self.run_info, me, Location(node, f"\0rlinf-test-{os.getpid()}-{self.run_info.run}-{node}-{me}", ("127.0.0.1", 0))
         )
         transport.server.start()
-        transport.connect_control(lambda: None).start()
+        transport.connect_control(lambda: None)
         return transport
 
 
@@ -291,9 +292,9 @@ def test_a_lifeline_over_tcp_breaks_with_the_process(tmp_path: Path) -> None:
     worker = SocketTransport(
         net.run_info, "a.0", Location("second", f"\0rlinf-test-{os.getpid()}-{tmp_path.name}", ("127.0.0.1", 0))
     )
-    line = worker.connect_control(ended.set)
-    line.start()
-    line._sock.shutdown(socket.SHUT_RDWR)  # pyright: ignore[reportPrivateUsage]
+    worker.connect_control(ended.set)
+    until(lambda: "a.0" in net.driver.controls.pids())
+    net.driver.controls._open["a.0"][0]._sock.shutdown(socket.SHUT_RDWR)  # pyright: ignore[reportPrivateUsage]
     deadline = time.monotonic() + 60
     while not net.lost and time.monotonic() < deadline:
         time.sleep(0.01)

@@ -48,7 +48,7 @@ class Run:
     def transport(self, me: str, node: str = "a") -> SocketTransport:
         made = SocketTransport(self.run_info, me, Location(node, str(self.folder / me), ("127.0.0.1", 0)))
         made.server.start()
-        made.connect_control(lambda: None).start()
+        made.connect_control(lambda: None)
         self.ends.append(made)
         return made
 

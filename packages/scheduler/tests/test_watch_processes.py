@@ -179,9 +179,8 @@ who = me.replace(".", "[") + "]"
 meeting = RunInfo(run=run, driver=Location("here", path + "/driver"), authkey=b"k", timeout_s=60.0)
 transport = SocketTransport(meeting, me, Location("here", path + "/" + me))
 transport.server.start()
-control = transport.connect_control(lambda: os._exit(0))
-answer(who, control, transport.server, transport.queues)
-control.start()
+answer(who, transport.server)
+transport.connect_control(lambda: os._exit(0))
 lock = DeviceLock(transport, who, [0])
 
 def native():
@@ -264,7 +263,7 @@ def test_the_graph_has_locks_with_their_holders_and_processes_that_do_not_answer
     until(stacks_are_seen)
     os.kill(stopped, signal.SIGCONT)
     until(lambda: run.line("a[0]").startswith("a[0] runs sleep()"))
-    assert run.transport.controls._answers == {}
+    until(lambda: run.transport.controls._open["a.0"][0].unanswered == 0)
     file = stacks._memory_file(stopped)
     assert file is not None
     assert Path(file).read_text() == ""  # nobody sent it a signal

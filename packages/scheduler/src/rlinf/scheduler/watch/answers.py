@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
+from functools import partial
 
 from rlinf.scheduler.transport.queues import Queues
-from rlinf.scheduler.transport.sockets.control import ControlConnection
 from rlinf.scheduler.transport.sockets.server import Server
-from rlinf.scheduler.transport.waits import Doing, Use, doings
+from rlinf.scheduler.transport.waits import Use, doings
 from rlinf.scheduler.watch.processes import describe, stopped
 from rlinf.scheduler.watch.stacks import Stack, answer_signals, foreign_stacks, own_stacks
 
@@ -16,22 +16,12 @@ Look = dict[int, tuple[str, list[Stack]]]
 """What can be seen of processes from outside, by id: their state, and their stacks."""
 
 
-def answer(who: str, control: ControlConnection, server: Server, queues: Queues) -> None:
+def answer(who: str, server: Server) -> None:
     """Answers all questions of the driver's `Watcher` from now on, some in each process, some for its whole node."""
     answer_signals()
-
-    def doing(_: object) -> list[Doing]:
-        return doings(who)
-
-    def stacks(_: object) -> list[Stack]:
-        return own_stacks()
-
-    def uses(names: Sequence[bytes]) -> list[Use]:
-        return uses_of(queues, names)
-
-    control.answer("doing", doing)
-    control.answer("stacks", stacks)
-    control.answer("uses", uses)
+    server.serve("doing", partial(doings, who))
+    server.serve("stacks", own_stacks)
+    server.serve("uses", partial(uses_of, server.queues))
     server.serve("look", look, waits=True)
 
 

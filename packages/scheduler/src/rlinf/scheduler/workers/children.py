@@ -173,7 +173,7 @@ def _run(origin: Origin, blobs: list[bytes]) -> None:
     transport.server.start()
     WorkerLog("rlinf", origin.log_dir, group, origin.host.rpartition(".")[2], forward=transport.log)
     recorder = None if origin.trace_dir is None else Recorder(origin.trace_dir, origin.host)
-    transport.connect_control(lambda: os._exit(1)).start()
+    transport.connect_control(lambda: os._exit(1))
     traced = traced_transport(transport, recorder)
     messenger = PeerMessenger(traced, origin.host, transport.groups, origin.run_info.timeout_s)
     with injected(WorkerContext(**origin.fields, messenger=messenger, services=WorkerServices(origin, _fail))):

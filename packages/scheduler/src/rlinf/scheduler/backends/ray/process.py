@@ -104,10 +104,9 @@ class WorkerProcess:
         self._coroutines = Coroutines(ThreadTurn(), f"{self._who} async", spec.options.max_concurrency or LIMIT)
         self._several = False
         self._outcomes: dict[str, tuple[Event, list[Outcome]]] = {}
-        line = self._untraced.connect_control(_end)
-        answer(self._who, line, self._untraced.server, self._untraced.queues)
+        answer(self._who, self._untraced.server)
         # Last: from now on the driver asks, and each answer must be set.
-        line.start()
+        self._untraced.connect_control(_end)
 
     def meet(self) -> tuple[int, str]:
         """The process id, and an address on which the group's ranks may meet if this is rank 0."""

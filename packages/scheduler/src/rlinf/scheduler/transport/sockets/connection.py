@@ -22,7 +22,7 @@ from typing import Any, Protocol, cast
 from rlinf.core.errors import DeadlineExceeded
 from rlinf.scheduler.transport import waits
 from rlinf.scheduler.transport.encoding import Blob, Blobs
-from rlinf.scheduler.transport.sockets.wire import FrameReader, limit_socket, send_frame
+from rlinf.scheduler.transport.sockets.wire import FrameReader, send_frame
 from rlinf.scheduler.transport.waits import Monitor, ThreadMonitor, Wait
 from rlinf.scheduler.transport.work import failure
 
@@ -179,7 +179,6 @@ class Connection:
         """Threads that wait for the one that reads, by the locks on which they wait."""
         self._wanted: threading.Lock | None = None
         """The lock on which the thread in the background waits; None until there is one."""
-        limit_socket(sock, self._timeout_s)
 
     def post(self, name: Any, weight: int, blobs: Sequence[Blob], wait: Wait) -> None:
         """Sends an item that needs no answer.
@@ -256,6 +255,18 @@ class Connection:
                 request.waiting.remove(lock)
                 self._wake_next()  # it may have been chosen when it gave up
         return request.done
+
+    def read_to_its_end(self) -> None:
+        """This thread reads for all that ask, until the host is gone."""
+        with self._reading:
+            while not self.broken:
+                if self._readable(None):
+                    self._receive()
+
+    @property
+    def unanswered(self) -> int:
+        """How many requests have no answer yet."""
+        return len(self._requests)
 
     def leave_to_background(self, request: RemoteRequest) -> None:
         """No thread waits for the answer to a request from now on."""

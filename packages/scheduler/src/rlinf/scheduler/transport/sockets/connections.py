@@ -1,4 +1,8 @@
-"""`Connections`: where the other processes are, and this process's connection to each of them."""
+"""`Connections`: where the other processes are, and this process's connection to each of them.
+
+`ControlConnections` are the driver's own, one to each process: so both learn at once when the other ends. They are apart from those
+that carry items, so that a large item keeps no question waiting, and silence means what it says.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,7 @@ from rlinf.scheduler.transport.encoding import decode, encode
 from rlinf.scheduler.transport.routes import Reach
 from rlinf.scheduler.transport.sockets.connection import GONE, GRACE_S, Connection, RemoteRequest
 from rlinf.scheduler.transport.sockets.locations import Location, RunInfo, connect
+from rlinf.scheduler.transport.sockets.wire import limit_socket
 from rlinf.scheduler.transport.transport import DRIVER, label
 from rlinf.scheduler.transport.waits import Wait
 
@@ -60,7 +65,9 @@ class Connections:
         with self._opening.setdefault(host, threading.Lock()):
             found = self._open.get(host)
             if found is None or found.broken:
-                found = self._open[host] = Connection(self.connect(host, "requests", wait), host, self)
+                sock = self.connect(host, "requests", wait)
+                limit_socket(sock, self.timeout_s)
+                found = self._open[host] = Connection(sock, host, self)
         return found
 
     def ask(self, host: str, kind: str, *question: Any, wait: Wait, receipt: bool = False) -> Any:
@@ -186,3 +193,57 @@ class Connections:
         self._open: dict[str, Connection] = {}
         self._opening: dict[str, threading.Lock] = {}
         self._counting = threading.Lock()
+
+
+PATIENCE = 8
+"""More questions than these would fill the connection to a process that is stopped, and block who asks."""
+
+
+class ControlConnections:
+    """The driver's control connections. A process answers over its end as it does over any connection.
+
+    Args:
+        owner: the driver's.
+        on_lost: called with the address, the process id and the place of a process whose connection broke.
+    """
+
+    def __init__(self, owner: Connections, on_lost: Callable[[str, int, Location], None]) -> None:
+        self._owner = owner
+        self._on_lost = on_lost
+        self._open: dict[str, tuple[Connection, int]] = {}
+        """With the process ids."""
+
+    def attend(self, sock: socket.socket, peer: str, pid: int, place: Location) -> None:
+        """Runs in the thread of one connection until it breaks."""
+        connection = Connection(sock, peer, self._owner)
+        opened = self._open[peer] = connection, pid
+        connection.read_to_its_end()
+        # Its successor may have come before its connection broke.
+        if self._open.get(peer) is opened:
+            del self._open[peer]
+        self._on_lost(peer, pid, place)
+
+    def pids(self) -> dict[str, int]:
+        """The processes that are tied to the driver: address → process id."""
+        return {host: pid for host, (_, pid) in list(self._open.items())}
+
+    def tell(self, kind: str, *detail: Any) -> None:
+        """Sends every process what needs no answer."""
+        for host, (connection, _) in list(self._open.items()):
+            with contextlib.suppress(RLinfError):
+                connection.tell(kind, encode(detail), Wait(DRIVER, f"'{kind}' to {label(host)}", "its way"))
+
+    def ask(self, kind: str, *question: Any, hosts: Sequence[str] | None = None, timeout: float) -> dict[str, Any]:
+        """The answers of the processes that give one in time, by address. One that has left several open is no longer asked."""
+        deadline = time.monotonic() + timeout
+        asked: dict[str, tuple[Connection, RemoteRequest]] = {}
+        for host, (connection, _) in list(self._open.items()):
+            if (hosts is None or host in hosts) and connection.unanswered < PATIENCE:
+                with contextlib.suppress(RLinfError):
+                    wait = Wait(DRIVER, f"'{kind}' to {label(host)}", "an answer")
+                    asked[host] = connection, connection.start("ask", kind, (), encode(question), wait)
+        answers: dict[str, Any] = {}
+        for host, (connection, request) in asked.items():
+            if connection.read_until(request, deadline - time.monotonic()) and request.problem is None:
+                answers[host] = decode(request.blobs)
+        return answers

@@ -7,7 +7,8 @@ import os
 import socket
 import tempfile
 import time
-from collections.abc import Generator
+from collections import Counter
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 
 from rlinf.scheduler.transport.routes import RouteChoice
 from rlinf.scheduler.transport.sockets.wire import limit_socket, send_frame
+from rlinf.scheduler.transport.waits import ThreadMonitor, Wait
 
 KEEPALIVE_S = 5
 SILENCE_S = 20
@@ -142,3 +144,82 @@ def _notice_silence(sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, max(1, SILENCE_S // KEEPALIVE_S - 1))
         # There are no probes while sent data waits for its acknowledgement, for which this is the limit.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE_S * 1000)
+
+
+class Directory:
+    """The driver's list of where everybody is."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._monitor = ThreadMonitor(timeout_s)
+        self._places: dict[str, Location] = {}
+        self._expected: Counter[str] = Counter()
+        self._closed = ""
+
+    def register(self, host: str, place: Location) -> None:
+        """A process can be reached from now on."""
+        with self._monitor:
+            self._places[host] = place
+            self._monitor.changed()
+
+    def forget(self, host: str, place: Location) -> None:
+        """A process is gone; one that has replaced it stays."""
+        with self._monitor:
+            if self._places.get(host) == place:
+                del self._places[host]
+                self._monitor.changed()
+
+    def await_absence(self, hosts: Sequence[str], wait: Wait) -> None:
+        """Returns when none of some processes can be reached any more."""
+        with self._monitor:
+            self._monitor.wait_until(lambda: not any(host in self._places for host in hosts), wait)
+
+    def where(self, host: str, wait: Wait) -> Location:
+        """Where a process is; waits for one that has not come yet."""
+        with self._monitor:
+            self._monitor.wait_until(lambda: bool(self._closed) or host in self._places, wait)
+            if host not in self._places:
+                raise wait.closed(self._closed)
+            return self._places[host]
+
+    def expect(self, host: str) -> None:
+        """A process is gone, and may come back in another place."""
+        with self._monitor:
+            self._expected[host] += 1
+
+    def settle(self, host: str) -> None:
+        """A process that was gone has come back, or never will."""
+        with self._monitor:
+            self._expected[host] -= 1
+            self._monitor.changed()
+
+    def again(self, host: str, old: Location | None, wait: Wait) -> Location:
+        """Where a process is now that was in a place where it isn't any more; waits while it may come back.
+
+        Raises:
+            ChannelClosed: it does not.
+        """
+
+        def known() -> bool:
+            place = self._places.get(host)
+            return place != old if place is not None else not self._expected[host]
+
+        with self._monitor:
+            self._monitor.wait_until(lambda: bool(self._closed) or known(), wait)
+            if host not in self._places or self._places[host] == old:
+                raise wait.closed(self._closed or f"{host} is gone")
+            return self._places[host]
+
+    def node(self, host: str) -> str:
+        """The node of a process; "" if nobody knows."""
+        place = self._places.get(host)
+        return "" if place is None else place.node
+
+    def hosts(self, node: str) -> list[str]:
+        """The processes of a node."""
+        return [host for host, place in list(self._places.items()) if place.node == node]
+
+    def close(self, reason: str) -> None:
+        """Ends every wait for a process that has not come."""
+        with self._monitor:
+            self._closed = self._closed or reason
+            self._monitor.changed()

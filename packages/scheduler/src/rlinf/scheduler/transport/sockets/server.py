@@ -71,7 +71,7 @@ class Server:
     def __init__(self, place: Location, authkey: bytes, queues: Queues) -> None:
         self.queues = queues
         self.services: dict[str, _Service] = {}
-        self.attend_control: Callable[[socket.socket, FrameReader, str, int, Location], None] | None = None
+        self.attend_control: Callable[[socket.socket, str, int, Location], None] | None = None
         """The driver's: runs in the thread of each control connection, until it ends."""
         self.serve("size", queues.size)
         self.serve("end", queues.end)
@@ -168,9 +168,14 @@ class Server:
         with sock, contextlib.suppress(OSError, EOFError):
             (kind, peer, pid, place), _ = reader.read()
             if kind == "control" and self.attend_control is not None:
-                self.attend_control(sock, reader, peer, pid, place)
+                self.attend_control(sock, peer, pid, place)
             else:
                 _ServedConnection(self, sock, peer).run(reader)
+
+    def answer(self, sock: socket.socket, peer: str) -> None:
+        """Answers what a peer asks over a connection that this process has opened, until it ends."""
+        with sock, contextlib.suppress(OSError, EOFError):
+            _ServedConnection(self, sock, peer).run(FrameReader(sock))
 
 
 def _listening(family: socket.AddressFamily, address: Any) -> socket.socket:
@@ -229,7 +234,11 @@ class _ServedConnection:
             case ("cancel", number):
                 self._cancel(number)
             case ("ask", number, kind):
-                service, self._asked[number] = self._server.services[kind], True
+                service = self._server.services.get(kind)
+                if service is None:
+                    self._send((number, ("closed", f"it does not answer '{kind}'"), None))
+                    return
+                self._asked[number] = True
                 if service.waits:
                     threading.Thread(target=self._ask, args=(service, number, blobs), name=f"rlinf-{kind}", daemon=True).start()
                 else:

@@ -4,12 +4,14 @@ process a                                 process b
 Channel, send ─► SocketTransport                                 one connection from a to b for all
 Connections ─────────► Server ─► Queues      puts, gets and questions of a's threads
 Server ◄────────────── Connections           (and one the other way, if b has any)
-ControlConnection ◄─► the driver's ControlConnections: its failures, its news
+Server ◄────────────── the driver's ControlConnections: its questions, its news, its end
 """
 
 from __future__ import annotations
 
 import os
+import socket
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -22,9 +24,8 @@ from rlinf.scheduler.transport.channel_registry import ANSWERS_S, ChannelRegistr
 from rlinf.scheduler.transport.encoding import Blobs, snapshot
 from rlinf.scheduler.transport.queues import Get, Put, Queues
 from rlinf.scheduler.transport.routes import Routes
-from rlinf.scheduler.transport.sockets.connections import Connections
-from rlinf.scheduler.transport.sockets.control import ControlConnection, ControlConnections, Directory
-from rlinf.scheduler.transport.sockets.locations import Location, RunInfo
+from rlinf.scheduler.transport.sockets.connections import Connections, ControlConnections
+from rlinf.scheduler.transport.sockets.locations import Directory, Location, RunInfo
 from rlinf.scheduler.transport.sockets.server import Server
 from rlinf.scheduler.transport.transport import DRIVER, OPEN_TRANSPORTS, Transport, label
 from rlinf.scheduler.transport.waits import ThreadMonitor, Wait
@@ -64,7 +65,12 @@ class SocketTransport(Transport):
         if not place.path.startswith("\0"):
             Path(place.path).unlink(missing_ok=True)  # of a killed process that had this address
         self.server = Server(place, run_info.authkey, self.queues)
-        self.server.serve("devices", lambda: tuple(_cuda.devices()))
+        serve = self.server.serve
+        serve("devices", lambda: tuple(_cuda.devices()))
+        serve("stop puts", self.stop_puts, waits=True)
+        serve("channel lost", self.lose)
+        serve("channel traffic", self.connections.traffic)
+        serve("closed", self.close)
         self.carrier.serve(self.server)
         OPEN_TRANSPORTS[run_info.run] = self
 
@@ -128,18 +134,20 @@ class SocketTransport(Transport):
         with suppress(ChannelClosed, DeadlineExceeded):
             self.connections.tell(DRIVER, "log", level, message, wait=Wait(self._who, "log", "the driver"))
 
-    def connect_control(self, on_end: Callable[[], None]) -> ControlConnection:
-        """Ties this process to the driver, which knows from then on where it is. Start it when its answers are set.
+    def connect_control(self, on_end: Callable[[], None]) -> None:
+        """Ties this process to the driver, which knows from then on where it is, and asks. Last: each answer must be set.
 
         Args:
             on_end: called when the driver is gone.
         """
         wait = Wait(self._who, "control connection", "the driver")
-        control = ControlConnection(self.connections.connect(DRIVER, "control", wait, self.server.place), self.close, on_end)
-        control.answer("stop puts", lambda news: self.stop_puts(*news), waits=True)
-        control.answer("channel lost", lambda news: self.lose(*news))
-        control.answer("channel traffic", lambda which: self.connections.traffic(*which))
-        return control
+        sock = self.connections.connect(DRIVER, "control", wait, self.server.place)
+
+        def attend() -> None:
+            self.server.answer(sock, DRIVER)
+            on_end()
+
+        threading.Thread(target=attend, name="rlinf-control", daemon=True).start()
 
     def close(self, reason: str) -> None:
         """Ends every wait on this process's queues."""
@@ -204,7 +212,7 @@ class DriverTransport(SocketTransport):
         self._stopped = False
         self.locks = Locks(lambda: ThreadMonitor(run_info.timeout_s))
         self.directory = Directory(run_info.timeout_s)
-        self.controls = ControlConnections(self._process_lost)
+        self.controls = ControlConnections(self.connections, self._process_lost)
         self.channels = ChannelRegistry(ThreadMonitor(run_info.timeout_s), self)
         self.sizes: dict[str, int] = {}
         """The groups that were launched so far, and their world sizes."""
@@ -232,7 +240,7 @@ class DriverTransport(SocketTransport):
         super().close(reason)
         self.directory.close(reason)
         self.channels.close(reason)
-        self.controls.tell(reason)
+        self.controls.tell("closed", reason)
 
     def stop(self) -> None:
         """See `SocketTransport`; nobody is lost any more."""
@@ -242,7 +250,7 @@ class DriverTransport(SocketTransport):
     def stop_puts(self, channel: str, reason: str, hosts: Sequence[str]) -> None:
         """See `Processes`; the driver's own come first, while the others answer all at once."""
         super().stop_puts(channel, reason, hosts)
-        self.controls.ask("stop puts", (channel, reason, hosts), timeout=ANSWERS_S)
+        self.controls.ask("stop puts", channel, reason, hosts, timeout=ANSWERS_S)
 
     def end_queues(self, channel: str, reason: str, hosts: Sequence[str]) -> None:
         for host in hosts:
@@ -253,17 +261,16 @@ class DriverTransport(SocketTransport):
                 self.connections.ask(host, "end", channel, reason, wait=Wait(DRIVER, f"channel '{channel}'", "its end"))
 
     def traffic(self, channels: Sequence[str], host: str) -> list[Traffic]:
-        answers = self.controls.ask("channel traffic", (channels, host), timeout=ANSWERS_S)
+        answers = self.controls.ask("channel traffic", channels, host, timeout=ANSWERS_S)
         return [self.connections.traffic(channels, host), *answers.values()]
 
     def lose(self, host: str, reasons: Mapping[str, str]) -> None:
         super().lose(host, reasons)
-        self.controls.ask("channel lost", (host, reasons), timeout=ANSWERS_S)
+        self.controls.ask("channel lost", host, reasons, timeout=ANSWERS_S)
 
-    def _attend(self, *connection: Any) -> None:
-        *_, peer, _, place = connection
+    def _attend(self, sock: socket.socket, peer: str, pid: int, place: Location) -> None:
         self.directory.register(peer, place)
-        self.controls.attend(*connection)
+        self.controls.attend(sock, peer, pid, place)
 
     def _process_lost(self, peer: str, pid: int, place: Location) -> None:
         # Expected before it is forgotten: else `Directory.again` could take it for gone for good in between.

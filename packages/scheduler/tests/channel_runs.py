@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from rlinf.scheduler import Channel
-from rlinf.scheduler.transport.channel_registry import Site
+from rlinf.scheduler.transport.channel_registry import KnownChannels, Site
+from rlinf.scheduler.transport.sockets.connections import Connections
 from rlinf.scheduler.transport.sockets.locations import Location, RunInfo
 from rlinf.scheduler.transport.sockets.socket_transport import DriverTransport, SocketTransport
+from rlinf.scheduler.transport.waits import Wait
 
 
 @dataclass
@@ -29,6 +31,15 @@ class Run:
     def create(self, name: str, by: SocketTransport | None = None, maxsize: int = 0, **site: Any) -> Channel:
         transport = by or self.driver
         return Channel.create_at(transport, name, maxsize, Site(**site))
+
+
+def connections(run_info: RunInfo, me: str, node: str = "here") -> Connections:
+    """Those of a process that uses no channels."""
+
+    def ask(*_: Any, wait: Wait) -> Any:
+        raise wait.closed("it uses none")
+
+    return Connections(run_info, me, node, KnownChannels(me, ask))
 
 
 def through(transport: SocketTransport, channel: Channel) -> Channel:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from channel_runs import connections
 from waiting import until
 
 from rlinf.core.config import read
@@ -22,7 +23,6 @@ from rlinf.scheduler.machine import environment_of, interface_of, look_around, n
 from rlinf.scheduler.membership import JoinedNode, Machine, absence, choose, complete
 from rlinf.scheduler.placement.environment import changes_since, network_variables, on_top
 from rlinf.scheduler.transport.encoding import decode, encode
-from rlinf.scheduler.transport.sockets.connections import Connections
 from rlinf.scheduler.transport.sockets.locations import Location, RunInfo, connect
 from rlinf.scheduler.transport.sockets.socket_transport import DriverTransport, SocketTransport
 from rlinf.scheduler.transport.waits import Wait
@@ -269,7 +269,7 @@ def test_a_peer_that_the_network_has_given_up_is_no_deadline(tmp_path: Path, mon
     """Cut off: the kernel says ETIMEDOUT, which Python makes a TimeoutError, too."""
     net = Net(tmp_path)
     worker = net.worker("a.0", "second")
-    connections = Connections(net.run_info, "driver", "first")
+    asking = connections(net.run_info, "driver", "first")
 
     class Cut:
         ahead = True
@@ -281,7 +281,7 @@ def test_a_peer_that_the_network_has_given_up_is_no_deadline(tmp_path: Path, mon
 
     monkeypatch.setattr("rlinf.scheduler.transport.sockets.connection.FrameReader", Cut)
     with pytest.raises(ChannelClosed, match="x: me can't have y: driver, which hosts it, is cut off"):
-        connections.ask("driver", "where", "a.0", 1.0, wait=Wait("me", "x", "y"))
+        asking.ask("driver", "where", "a.0", 1.0, wait=Wait("me", "x", "y"))
     worker.stop()
     net.driver.stop()
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from channel_runs import connections
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays, boolean_dtypes, floating_dtypes, integer_dtypes
@@ -18,7 +19,6 @@ from rlinf.core.errors import ChannelClosed, DeadlineExceeded
 from rlinf.scheduler.transport.encoding import BESIDE_BYTES, decode, encode, snapshot
 from rlinf.scheduler.transport.queues import Get, Put, Queues
 from rlinf.scheduler.transport.sockets import server
-from rlinf.scheduler.transport.sockets.connections import Connections
 from rlinf.scheduler.transport.sockets.locations import Location, RunInfo
 from rlinf.scheduler.transport.sockets.wire import FrameReader, send_frame
 from rlinf.scheduler.transport.transport import DRIVER
@@ -209,7 +209,7 @@ def test_clients_that_say_nothing_hold_few_threads_and_not_for_long(tmp_path: Pa
         run_info = RunInfo(run="r", driver=place, authkey=b"k", timeout_s=60.0)
         try:
             wait = Wait("me", "queue 'q'", "an answer", 50.0)
-            assert Connections(run_info, "a.0", "here").ask(DRIVER, "hello", 7, wait=wait) == ("a.0", 7)
+            assert connections(run_info, "a.0").ask(DRIVER, "hello", 7, wait=wait) == ("a.0", 7)
             deadline = time.monotonic() + 50.0
             while threading.active_count() - before > 1:  # that of the client that spoke
                 assert time.monotonic() < deadline
@@ -225,10 +225,10 @@ def test_an_answer_that_cannot_be_sent_is_told_at_once(tmp_path: Path, waits: bo
     serving.serve("lock", threading.Lock, waits=waits)
     serving.serve("hello", pair, peer=True)
     serving.start()
-    connections = Connections(RunInfo(run="r", driver=serving.place, authkey=b"k", timeout_s=60.0), "a.0", "here")
+    asking = connections(RunInfo(run="r", driver=serving.place, authkey=b"k", timeout_s=60.0), "a.0")
     with pytest.raises(ChannelClosed, match="me can't have an item: its host failed: TypeError"):
-        connections.ask(DRIVER, "lock", wait=SOON)
-    assert connections.ask(DRIVER, "hello", 7, wait=SOON) == ("a.0", 7)
+        asking.ask(DRIVER, "lock", wait=SOON)
+    assert asking.ask(DRIVER, "hello", 7, wait=SOON) == ("a.0", 7)
     serving.stop()
 
 
@@ -286,4 +286,4 @@ def test_a_server_that_accepts_nobody_is_not_waited_for_in_vain(tmp_path: Path) 
         listener.listen()
         run_info = RunInfo(run="r", driver=Location("here", str(tmp_path / "s")), authkey=b"k", timeout_s=60.0)
         with pytest.raises(DeadlineExceeded, match=r"me waited 0\.3 s for room in vain; driver does not answer"):
-            Connections(run_info, "a.0", "here").ask(DRIVER, "hello", wait=Wait("me", "queue", "room", 0.3))
+            connections(run_info, "a.0").ask(DRIVER, "hello", wait=Wait("me", "queue", "room", 0.3))

@@ -16,7 +16,7 @@ from rlinf.scheduler.trace.recorder import Recorder
 from rlinf.scheduler.trace.spans import Kind
 from rlinf.scheduler.transport.encoding import Blobs, Buffer
 from rlinf.scheduler.transport.routes import route_of, size_of
-from rlinf.scheduler.transport.transport import OPEN_TRANSPORTS, Transport, label
+from rlinf.scheduler.transport.transport import OPEN_TRANSPORTS, Transport, channel_of, label
 from rlinf.scheduler.transport.waits import Wait
 from rlinf.scheduler.transport.work import Operation, Problem
 from rlinf.scheduler.workers.device_lock import Claim, LockService
@@ -179,9 +179,9 @@ class TracedLocks:
 
 
 def _describe(queue: Hashable, *, sends: bool) -> tuple[Kind, str, str]:
-    """Kind, name and key of a transfer: queues of channels are pairs, those of messages have four parts."""
-    parts = cast("tuple[Hashable, ...]", queue)
-    if len(parts) == 2:
-        return "put" if sends else "get", str(parts[0]), repr(parts[1])[:KEY_CHARACTERS]
-    _, to, sender, tag = cast("tuple[str, str, str, str]", parts)
+    """Kind, name and key of a transfer."""
+    channel = channel_of(queue)
+    if channel is not None:
+        return "put" if sends else "get", channel, repr(cast("tuple[Hashable, ...]", queue)[1])[:KEY_CHARACTERS]
+    _, to, sender, tag = cast("tuple[str, str, str, str]", queue)
     return ("send", tag, label(to)) if sends else ("recv", tag, label(sender))

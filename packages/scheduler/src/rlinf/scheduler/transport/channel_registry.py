@@ -1,7 +1,12 @@
-"""`ChannelRegistry`: the driver's list of channels. It says where they are, ends them, and says what was lost with a host."""
+"""`ChannelRegistry`: the driver's list of channels. It says where they are, ends them, and says what was lost with a host.
+
+`KnownChannels` is what each process has heard of that.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -16,11 +21,13 @@ from rlinf.core.errors import (
     UnknownName,
     did_you_mean,
 )
-from rlinf.scheduler.transport.transport import DRIVER, address, label
+from rlinf.scheduler.transport.transport import DRIVER, address, channel_of, label
 from rlinf.scheduler.transport.waits import Monitor, Wait
 
 ANSWERS_S = 5.0
 """How long a process may take to say what it has sent, or a host to read it; one that is stopped says nothing."""
+NEWS_S = 10.0
+"""How long the driver may take to find out what became of a process that is gone."""
 Traffic = Sequence[tuple[int, int]]
 """How many items were put into some channels at a host, and how many were got, for each channel."""
 
@@ -62,14 +69,81 @@ class Site:
             raise ConfigError(place, problem, "Leave all but one out.")
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
-    """How a channel is."""
+class KnownChannels:
+    """What one process knows of channels: which have ended, what it has put and got where, and which hosts are gone.
 
-    ended: str = ""
-    """Why it takes nothing more; "" while it does."""
-    lost: Mapping[str, str] | None = None
-    """Its hosts that are gone, and what is known of that."""
+    Args:
+        who: the process, for messages.
+        ask: asks a service of the driver; see `Transport.ask`.
+    """
+
+    def __init__(self, who: str, ask: Callable[..., Any]) -> None:
+        self.ended: dict[str, str] = {}
+        """Channels that take nothing more, and why."""
+        self._who = who
+        self._ask = ask
+        self._known: set[str] = set()
+        """Those whose status was asked for."""
+        self._lost: dict[tuple[str, str], str] = {}
+        """Why a channel has nothing at a host any more."""
+        self._traffic: dict[tuple[str, str], list[int]] = {}
+        self.after_fork()
+
+    def after_fork(self) -> None:
+        """This process is a child: another thread of its parent may have had the lock."""
+        self._counting = threading.Lock()
+
+    def check(self, queue: Hashable, host: str, wait: Wait) -> None:
+        """Refuses a channel that is known to be lost, so that a process that took its host's place is not mistaken for it.
+
+        Raises:
+            ChannelClosed: it is lost.
+        """
+        name = channel_of(queue)
+        if name is None:
+            return
+        if name not in self._known:
+            # Asked once: later news come over the control connection.
+            place = Wait(self._who, f"channel '{name}'", "its status")
+            ended, lost = self._ask("channel", "status", name, wait=place)
+            if ended:
+                self.ended[name] = ended
+            for gone, reason in lost.items():
+                self._lost[name, gone] = reason
+            self._known.add(name)
+        if self._lost and (name, host) in self._lost:
+            raise wait.closed(self._lost[name, host])
+
+    def lose(self, host: str, reasons: Mapping[str, str]) -> None:
+        """A process that hosted channels is gone, and why they have nothing there any more."""
+        for name, reason in reasons.items():
+            self._lost[name, host] = reason
+
+    def count(self, queue: Hashable, host: str, *, puts: int = 0, gets: int = 0) -> None:
+        """Items went into a queue at a host, or came out of it."""
+        name = channel_of(queue)
+        if name is not None:
+            with self._counting:
+                counts = self._traffic.setdefault((name, host), [0, 0])
+                counts[0] += puts
+                counts[1] += gets
+
+    def traffic(self, channels: Sequence[str], host: str) -> Traffic:
+        """How many items this process has put into channels at a host, and how many it has got, for each."""
+        with self._counting:
+            found = [self._traffic.get((channel, host), (0, 0)) for channel in channels]
+            return [(puts, gets) for puts, gets in found]
+
+    def fate(self, queue: Hashable, host: str) -> str:
+        """What is known of the items that a channel had at a host that is gone; "" of a queue of messages."""
+        name = channel_of(queue)
+        if name is None or host == DRIVER:
+            return ""
+        with contextlib.suppress(RLinfError):
+            # A driver that is gone, too, has nothing to add.
+            wait = Wait(self._who, f"channel '{name}'", f"news of {label(host)}", NEWS_S)
+            return self._ask("channel", "fate", name, host, NEWS_S, wait=wait)
+        return ""
 
 
 class Processes(Protocol):
@@ -121,7 +195,7 @@ class ChannelRegistry:
             case ("host", name, key, decide):
                 return self.host(name, key, by, decide=decide)
             case ("status", name):
-                return Status(self._ended.get(name, ""), dict(self._lost.get(name, {})))
+                return self._ended.get(name, ""), dict(self._lost.get(name, {}))
             case ("fate", name, host, seconds):
                 return self.fate(name, host, Wait(label(by), f"channel '{name}'", f"news of {label(host)}", seconds))
             case ("end", name, closer):

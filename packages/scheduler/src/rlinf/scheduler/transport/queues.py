@@ -16,7 +16,7 @@ from typing import Any, cast
 from rlinf.core.errors import DeadlineExceeded
 from rlinf.scheduler.transport.encoding import Blobs
 from rlinf.scheduler.transport.items import Entry, Items
-from rlinf.scheduler.transport.transport import label
+from rlinf.scheduler.transport.transport import channel_of, label
 from rlinf.scheduler.transport.waits import Monitor, Use, Uses, Wait
 from rlinf.scheduler.transport.work import Problem, failure
 
@@ -247,7 +247,7 @@ class Queues:
         with self._lock:
             self._ended.setdefault(channel, reason)
             for name, queue in list(self._queues.items()):
-                if _channel(name) == channel:
+                if channel_of(name) == channel:
                     self._settle(name, queue, done)
         self._tell(done)
 
@@ -265,7 +265,7 @@ class Queues:
             # A host learns the bound of a queue from the puts.
             queue.maxsize = put.maxsize
             queue.putters.append(put)
-        elif self._closed or (self._ended and _channel(put.name) in self._ended):
+        elif self._closed or (self._ended and channel_of(put.name) in self._ended):
             # `_settle` fails it.
             queue.putters.append(put)
         else:
@@ -283,7 +283,7 @@ class Queues:
             _fail([*queue.getters, *queue.putters], ("closed", self._closed), done)
             queue.getters.clear()
             queue.putters.clear()
-        ended = self._ended.get(_channel(name)) if self._ended else None
+        ended = self._ended.get(channel_of(name)) if self._ended else None
         if ended is not None:
             _fail(queue.putters, ("closed", ended), done)
             queue.putters.clear()
@@ -377,14 +377,6 @@ class Queues:
             finally:
                 self._lock.release()
             self._tell(done)
-
-
-def _channel(name: Hashable) -> Hashable:
-    """The channel of a queue; None if it is none's."""
-    if isinstance(name, tuple):
-        parts = cast("tuple[Hashable, ...]", name)
-        return parts[0] if len(parts) == 2 else None
-    return None
 
 
 def _fail(requests: Iterable[Request], problem: Problem, done: list[Request]) -> None:

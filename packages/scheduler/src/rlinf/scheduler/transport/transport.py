@@ -10,7 +10,7 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, cast
 
 from rlinf.scheduler.transport.encoding import Blobs
 from rlinf.scheduler.transport.routes import Routes
@@ -74,6 +74,13 @@ class Transport(ABC):
 
 OPEN_TRANSPORTS: dict[str, Transport] = {}
 """The transports of this process by run, so that a channel that arrives finds that of its cluster."""
+
+
+def channel_of(queue: Hashable) -> str | None:
+    """The channel of a queue, whose name is a pair; None of a queue of messages, whose name has four parts."""
+    if type(queue) is tuple and len(parts := cast("tuple[Hashable, ...]", queue)) == 2:
+        return cast("str", parts[0])
+    return None
 
 
 def address(group: str, rank: int | tuple[int, ...]) -> str:

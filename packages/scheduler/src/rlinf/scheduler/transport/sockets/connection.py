@@ -17,12 +17,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Protocol, cast
+from typing import Any
 
 from rlinf.core.errors import DeadlineExceeded
 from rlinf.scheduler.transport import waits
+from rlinf.scheduler.transport.channel_registry import KnownChannels
 from rlinf.scheduler.transport.encoding import Blob, Blobs
 from rlinf.scheduler.transport.sockets.wire import FrameReader, send_frame
+from rlinf.scheduler.transport.transport import label
 from rlinf.scheduler.transport.waits import Monitor, ThreadMonitor, Wait
 from rlinf.scheduler.transport.work import failure
 
@@ -129,39 +131,23 @@ class RemoteRequest:
             self._connection.say("cancel", self)
 
 
-class Owner(Protocol):
-    """What a connection needs of the process that has it."""
-
-    timeout_s: float
-    """The default deadline of a wait."""
-    ended: dict[Hashable, str]
-    """Channels that take nothing more, and why."""
-
-    def count(self, channel: Hashable, host: str, puts: int, gets: int) -> None:
-        """Items went into a channel at a host, or came out of it."""
-        ...
-
-    def gone(self, host: str, name: Hashable, how: str) -> str:
-        """Why a host is gone; of a queue of a channel, what is known of its items."""
-        ...
-
-
 class Connection:
     """One connection.
 
     Args:
         sock: the connection, which belongs to this object from now on.
         host: where it leads.
-        owner: the process that has it.
+        timeout_s: the default deadline of a wait.
+        channels: what this process knows of channels.
     """
 
-    def __init__(self, sock: socket.socket, host: str, owner: Owner) -> None:
+    def __init__(self, sock: socket.socket, host: str, timeout_s: float, channels: KnownChannels) -> None:
         self.broken = ""
         """Why it carries nothing any more."""
         self._sock = sock
         self._host = host
-        self._owner = owner
-        self._timeout_s = owner.timeout_s
+        self._timeout_s = timeout_s
+        self._channels = channels
         self._reader = FrameReader(sock)
         # Not `select.select`, which refuses descriptors from 1024 on; leases are descriptors, too.
         self._poll = select.poll()
@@ -280,19 +266,17 @@ class Connection:
                 threading.Thread(target=self._read_unattended, args=(self._wanted,), name="rlinf-read", daemon=True).start()
             _release(self._wanted)
 
-    def count(self, name: Any, *, puts: int = 0, gets: int = 0) -> None:
-        """Counts what went into a channel's queue, or came out of it."""
-        # Only queues of channels have names of two parts.
-        if type(name) is tuple and len(queue := cast("tuple[Hashable, ...]", name)) == 2:
-            self._owner.count(queue[0], self._host, puts, gets)
+    def count(self, name: Hashable, *, puts: int = 0, gets: int = 0) -> None:
+        """Items went into a queue, or came out of it."""
+        self._channels.count(name, self._host, puts=puts, gets=gets)
 
     def gone(self, name: Hashable) -> str:
         """Why the host is gone; of a queue of a channel, what is known of its items."""
-        return self._owner.gone(self._host, name, self.broken or "gone")
+        return self._channels.fate(name, self._host) or f"{label(self._host)}, which hosts it, is {self.broken or 'gone'}"
 
     def _send(self, header: tuple[Any, ...], blobs: Sequence[Blob], name: Any, wait: Wait) -> None:
         """Sends one frame, after what is to be said before it."""
-        ended = self._owner.ended
+        ended = self._channels.ended
         refused = ""
         try:
             with self._sending:

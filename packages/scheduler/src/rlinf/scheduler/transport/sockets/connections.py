@@ -11,11 +11,12 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Hashable, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from rlinf.core.errors import RLinfError
 from rlinf.scheduler.transport import waits
+from rlinf.scheduler.transport.channel_registry import KnownChannels
 from rlinf.scheduler.transport.encoding import decode, encode
 from rlinf.scheduler.transport.routes import Reach
 from rlinf.scheduler.transport.sockets.connection import GONE, GRACE_S, Connection, RemoteRequest
@@ -32,21 +33,18 @@ class Connections:
         run_info: what the processes of the run share.
         me: this process's address.
         node: where this process is.
+        channels: what this process knows of channels.
     """
 
-    def __init__(self, run_info: RunInfo, me: str, node: str) -> None:
+    def __init__(self, run_info: RunInfo, me: str, node: str, channels: KnownChannels) -> None:
         self.timeout_s = run_info.timeout_s
-        self.ended: dict[Hashable, str] = {}
-        """Channels that take nothing more, and why."""
-        self.fate: Callable[[str, str], str] | None = None
-        """What is known of the items that a channel had at a host that is gone; given both names."""
         self._run_info = run_info
         self._me = me
         self._node = node
+        self._channels = channels
         self._places: dict[str, Location] = {DRIVER: run_info.driver}
         self._left: dict[str, Location] = {}
         """Where hosts were that did not answer there."""
-        self._traffic: dict[tuple[Hashable, str], list[int]] = {}
         self._forget()
 
     def to(self, host: str, wait: Wait) -> Connection:
@@ -67,7 +65,7 @@ class Connections:
             if found is None or found.broken:
                 sock = self.connect(host, "requests", wait)
                 limit_socket(sock, self.timeout_s)
-                found = self._open[host] = Connection(sock, host, self)
+                found = self._open[host] = Connection(sock, host, self.timeout_s, self._channels)
         return found
 
     def ask(self, host: str, kind: str, *question: Any, wait: Wait, receipt: bool = False) -> Any:
@@ -152,29 +150,6 @@ class Connections:
         self._leave(host)
         self._places[host] = self.ask(DRIVER, "again", host, self._left.get(host), wait.timeout, wait=wait)
 
-    def count(self, channel: Hashable, host: str, puts: int, gets: int) -> None:
-        """Items went into a channel at a host, or came out of it."""
-        with self._counting:
-            counts = self._traffic.setdefault((channel, host), [0, 0])
-            counts[0] += puts
-            counts[1] += gets
-
-    def traffic(self, channels: Sequence[str], host: str) -> list[tuple[int, int]]:
-        """How many items this process has put into channels at a host, and how many it has got, for each."""
-        with self._counting:
-            found = [self._traffic.get((channel, host), (0, 0)) for channel in channels]
-            return [(puts, gets) for puts, gets in found]
-
-    def gone(self, host: str, name: Hashable, how: str) -> str:
-        """Why a host is gone; of a queue of a channel, what is known of its items."""
-        if host != DRIVER and self.fate is not None and isinstance(name, tuple):
-            queue = cast("tuple[Hashable, ...]", name)
-            if len(queue) == 2:
-                with contextlib.suppress(RLinfError):
-                    # A driver that is gone, too, has nothing to add.
-                    return self.fate(str(queue[0]), host)
-        return f"{label(host)}, which hosts it, is {how}"
-
     def _leave(self, host: str) -> None:
         # The driver's place is kept: nobody else could be asked for it.
         place = None if host == DRIVER else self._places.pop(host, None)
@@ -192,7 +167,7 @@ class Connections:
         self._pid = os.getpid()
         self._open: dict[str, Connection] = {}
         self._opening: dict[str, threading.Lock] = {}
-        self._counting = threading.Lock()
+        self._channels.after_fork()
 
 
 PATIENCE = 8
@@ -203,19 +178,21 @@ class ControlConnections:
     """The driver's control connections. A process answers over its end as it does over any connection.
 
     Args:
-        owner: the driver's.
+        timeout_s: the default deadline of a wait.
+        channels: what the driver knows of channels.
         on_lost: called with the address, the process id and the place of a process whose connection broke.
     """
 
-    def __init__(self, owner: Connections, on_lost: Callable[[str, int, Location], None]) -> None:
-        self._owner = owner
+    def __init__(self, timeout_s: float, channels: KnownChannels, on_lost: Callable[[str, int, Location], None]) -> None:
+        self._timeout_s = timeout_s
+        self._channels = channels
         self._on_lost = on_lost
         self._open: dict[str, tuple[Connection, int]] = {}
         """With the process ids."""
 
     def attend(self, sock: socket.socket, peer: str, pid: int, place: Location) -> None:
         """Runs in the thread of one connection until it breaks."""
-        connection = Connection(sock, peer, self._owner)
+        connection = Connection(sock, peer, self._timeout_s, self._channels)
         opened = self._open[peer] = connection, pid
         connection.read_to_its_end()
         # Its successor may have come before its connection broke.

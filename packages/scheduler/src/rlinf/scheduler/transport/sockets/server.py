@@ -26,14 +26,14 @@ from functools import partial
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from rlinf.core.errors import ChannelClosed, DeadlineExceeded, RLinfError
 from rlinf.scheduler.transport.encoding import Blob, Buffer, decode, encode
 from rlinf.scheduler.transport.queues import Get, Put, Queues, Request
 from rlinf.scheduler.transport.sockets.locations import Location, as_socket, deadline
 from rlinf.scheduler.transport.sockets.wire import FrameReader, begin_part, pack_frame, send_part
-from rlinf.scheduler.transport.transport import label
+from rlinf.scheduler.transport.transport import channel_of, label
 
 _LOG = logging.getLogger(__name__)
 
@@ -252,9 +252,8 @@ class _ServedConnection:
         request = Put(name, self._peer, (weight, blobs), 0)
         self._queues.start(request)
         if request.problem is not None:
-            channel = cast("tuple[Hashable, ...]", name)[0]
             # A post has no answer in which its sender could learn of it.
-            _LOG.warning("channel '%s': an item of %s is lost: %s", channel, label(self._peer), request.problem[1])
+            _LOG.warning("channel '%s': an item of %s is lost: %s", channel_of(name), label(self._peer), request.problem[1])
 
     def _start(self, number: int, request: Request) -> None:
         self._requests[number] = request

@@ -20,21 +20,18 @@ from typing import Any
 from rlinf.core.errors import ChannelClosed, DeadlineExceeded, RLinfError
 from rlinf.scheduler.transport import _cuda
 from rlinf.scheduler.transport._process_groups import GroupCarrier
-from rlinf.scheduler.transport.channel_registry import ANSWERS_S, ChannelRegistry, Status, Traffic
+from rlinf.scheduler.transport.channel_registry import ANSWERS_S, ChannelRegistry, KnownChannels, Traffic
 from rlinf.scheduler.transport.encoding import Blobs, snapshot
 from rlinf.scheduler.transport.queues import Get, Put, Queues
 from rlinf.scheduler.transport.routes import Routes
 from rlinf.scheduler.transport.sockets.connections import Connections, ControlConnections
 from rlinf.scheduler.transport.sockets.locations import Directory, Location, RunInfo
 from rlinf.scheduler.transport.sockets.server import Server
-from rlinf.scheduler.transport.transport import DRIVER, OPEN_TRANSPORTS, Transport, label
+from rlinf.scheduler.transport.transport import DRIVER, OPEN_TRANSPORTS, Transport, channel_of, label
 from rlinf.scheduler.transport.waits import ThreadMonitor, Wait
 from rlinf.scheduler.transport.work import SENT, Done, Operation
 from rlinf.scheduler.workers.device_lock import Claim, Locks
 from rlinf.scheduler.workers.group_registry import GroupRegistry
-
-NEWS_S = 10.0
-"""How long the driver may take to find out what became of a process that is gone."""
 
 
 class SocketTransport(Transport):
@@ -52,15 +49,11 @@ class SocketTransport(Transport):
         self._me = me
         self._who = label(me)
         self._pid = os.getpid()
-        self._known: set[str] = set()
-        """The channels whose status this process has asked for."""
-        self._lost: dict[tuple[str, str], str] = {}
-        """Why a channel has nothing at a host any more."""
         self.queues = Queues(lambda: ThreadMonitor(run_info.timeout_s))
-        self.connections = Connections(run_info, me, place.node)
-        self.connections.fate = self._fate
+        self.known = KnownChannels(self._who, self.ask)
+        self.connections = Connections(run_info, me, place.node, self.known)
         # Its own connections: to it, a process that was started again is the same as before, which must not mislead puts.
-        self.carrier = GroupCarrier(Connections(run_info, me, place.node), me, place, run_info.timeout_s)
+        self.carrier = GroupCarrier(Connections(run_info, me, place.node, self.known), me, place, run_info.timeout_s)
         self.routes = Routes(run_info.route, self.connections.reach, devices=self._devices, carrier=self.carrier)
         if not place.path.startswith("\0"):
             Path(place.path).unlink(missing_ok=True)  # of a killed process that had this address
@@ -68,8 +61,8 @@ class SocketTransport(Transport):
         serve = self.server.serve
         serve("devices", lambda: tuple(_cuda.devices()))
         serve("stop puts", self.stop_puts, waits=True)
-        serve("channel lost", self.lose)
-        serve("channel traffic", self.connections.traffic)
+        serve("channel lost", self.known.lose)
+        serve("channel traffic", self.known.traffic)
         serve("closed", self.close)
         self.carrier.serve(self.server)
         OPEN_TRANSPORTS[run_info.run] = self
@@ -86,7 +79,7 @@ class SocketTransport(Transport):
     def start_put(
         self, host: str, queue: Any, weight: int, blobs: Blobs, maxsize: int, wait: Wait, *, now: bool = False
     ) -> Operation:
-        self._check(host, queue, wait)
+        self.known.check(queue, host, wait)
         blobs, _ = self.routes.staged(host, blobs, wait)
         if host == self._me:
             return self.queues.start(Put(queue, self._me, (weight, snapshot(blobs)), maxsize, now=now))
@@ -96,8 +89,7 @@ class SocketTransport(Transport):
             try:
                 self.connections.to(host, wait).post(queue, weight, blobs, wait)
             except (ChannelClosed, DeadlineExceeded) as error:
-                # Queues of channels have names of two parts, those of messages of four.
-                if len(queue) == 2 or isinstance(error, DeadlineExceeded):
+                if channel_of(queue) is not None or isinstance(error, DeadlineExceeded):
                     # Raised where the result is asked for, as with a put that is under way.
                     return Done(error)
                 # A message to a process that is being started again waits for it; a channel that it had is lost.
@@ -107,13 +99,13 @@ class SocketTransport(Transport):
                 return SENT
 
     def start_get(self, host: str, queue: Any, target: int | None, wait: Wait, *, now: bool = False) -> Operation:
-        self._check(host, queue, wait)
+        self.known.check(queue, host, wait)
         if host == self._me:
             return self.queues.start(Get(queue, self._me, target, now=now, holds=True))
         return self.connections.to(host, wait).start("get", queue, (target, now), (), wait)
 
     def size(self, host: str, queue: Any, wait: Wait) -> int:
-        self._check(host, queue, wait)
+        self.known.check(queue, host, wait)
         return self.queues.size(queue) if host == self._me else self.connections.ask(host, "size", queue, wait=wait)
 
     def acquire(self, claim: Claim, wait: Wait) -> None:
@@ -159,36 +151,10 @@ class SocketTransport(Transport):
         self.server.stop()
         self.carrier.close()
 
-    def _check(self, host: str, queue: Any, wait: Wait) -> None:
-        """Refuses a channel that is known to be lost, so that a process that took its host's place is not mistaken for it."""
-        if len(queue) != 2:
-            return
-        name: str = queue[0]
-        if name not in self._known:
-            place = f"channel '{name}'"
-            # Asked once: later news come over the control connection.
-            status: Status = self.ask("channel", "status", name, wait=Wait(self._who, place, "its status"))
-            if status.ended:
-                self.connections.ended[name] = status.ended
-            for gone, reason in (status.lost or {}).items():
-                self._lost[name, gone] = reason
-            self._known.add(name)
-        if self._lost and (name, host) in self._lost:
-            raise wait.closed(self._lost[name, host])
-
     def stop_puts(self, channel: str, reason: str, hosts: Sequence[str]) -> None:
         """Puts nothing more into a channel; returns when its hosts have read what was put before."""
-        self.connections.ended[channel] = reason
+        self.known.ended[channel] = reason
         self.connections.await_arrival(hosts, Wait(self._who, f"channel '{channel}'", "its end"), ANSWERS_S)
-
-    def lose(self, host: str, reasons: Mapping[str, str]) -> None:
-        """A process that hosted channels is gone, and why they have nothing there any more."""
-        for name, reason in reasons.items():
-            self._lost[name, host] = reason
-
-    def _fate(self, name: str, host: str) -> str:
-        wait = Wait(self._who, f"channel '{name}'", f"news of {label(host)}", NEWS_S)
-        return self.ask("channel", "fate", name, host, NEWS_S, wait=wait)
 
     def _devices(self, host: str, wait: Wait) -> tuple[str, ...]:
         return self.connections.ask(host, "devices", wait=wait)
@@ -212,7 +178,7 @@ class DriverTransport(SocketTransport):
         self._stopped = False
         self.locks = Locks(lambda: ThreadMonitor(run_info.timeout_s))
         self.directory = Directory(run_info.timeout_s)
-        self.controls = ControlConnections(self.connections, self._process_lost)
+        self.controls = ControlConnections(run_info.timeout_s, self.known, self._process_lost)
         self.channels = ChannelRegistry(ThreadMonitor(run_info.timeout_s), self)
         self.sizes: dict[str, int] = {}
         """The groups that were launched so far, and their world sizes."""
@@ -262,10 +228,10 @@ class DriverTransport(SocketTransport):
 
     def traffic(self, channels: Sequence[str], host: str) -> list[Traffic]:
         answers = self.controls.ask("channel traffic", channels, host, timeout=ANSWERS_S)
-        return [self.connections.traffic(channels, host), *answers.values()]
+        return [self.known.traffic(channels, host), *answers.values()]
 
     def lose(self, host: str, reasons: Mapping[str, str]) -> None:
-        super().lose(host, reasons)
+        self.known.lose(host, reasons)
         self.controls.ask("channel lost", host, reasons, timeout=ANSWERS_S)
 
     def _attend(self, sock: socket.socket, peer: str, pid: int, place: Location) -> None:

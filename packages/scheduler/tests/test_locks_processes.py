@@ -58,7 +58,7 @@ def test_a_claim_whose_answer_does_not_arrive_is_released(tmp_path: Path) -> Non
         sock = connect(run_info.driver, "here", run_info.authkey, ("requests", "w.1", os.getpid(), None), LONG_S)
         fourth = Claim("w[1]", (0,))
         send_frame(sock, ("ask", 1, "lock"), encode((fourth, None)))
-        assert FrameReader(sock).read()[0] == (1, None, None)
+        assert FrameReader(sock).read()[0] == (1, None, True)
         assert fourth in driver.locks._tickets
         sock.close()  # between the grant and the receipt
         until(lambda: not driver.locks._tickets)

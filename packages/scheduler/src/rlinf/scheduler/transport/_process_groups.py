@@ -129,7 +129,7 @@ class GroupCarrier:
             self._give_up(pair)
 
     def fetch(self, sender: str, ticket: Ticket, wait: Wait) -> list[Any]:
-        seconds = self._connections.seconds(wait)
+        seconds = wait.seconds(self._timeout_s)
         deadline = time.monotonic() + seconds
         pair = self._receiver(sender, ticket, wait)
         question = ("fetch", ticket.holder, ticket.number, pair.key, pair.name, pair.ip == LOOPBACK, seconds)

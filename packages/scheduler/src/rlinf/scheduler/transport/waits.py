@@ -43,6 +43,10 @@ class Wait:
     def __post_init__(self) -> None:
         check_timeout(self.timeout, f"{self.place}: timeout")
 
+    def seconds(self, default_s: float) -> float:
+        """How long it may take; `default_s` is the cluster's `timeout_s`."""
+        return default_s if self.timeout is None else self.timeout
+
     def expired(self, seconds: float, why: str = "") -> DeadlineExceeded:
         """The error of a wait that reached its deadline."""
         problem = f"{self.who} waited {seconds:g} s for {self.goal} in vain"
@@ -256,7 +260,7 @@ class ThreadMonitor:
     def wait_until(self, ready: Callable[[], bool], wait: Wait) -> None:
         if ready():
             return
-        seconds = self._default_s if wait.timeout is None else wait.timeout
+        seconds = wait.seconds(self._default_s)
         deadline = time.monotonic() + seconds
         number = begin(wait)
         try:

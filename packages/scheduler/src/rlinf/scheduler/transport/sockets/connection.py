@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from rlinf.core.errors import DeadlineExceeded
+from rlinf.core.errors import DeadlineExceeded, RLinfError
 from rlinf.scheduler.transport import waits
 from rlinf.scheduler.transport.channel_registry import KnownChannels
 from rlinf.scheduler.transport.encoding import Blob, Blobs
@@ -90,12 +90,14 @@ class RemoteRequest:
 
     def take(self, wait: Wait) -> list[Blobs]:
         if self.problem is not None:
-            gone = self.problem[0] == GONE
-            raise wait.closed(self._connection.gone(self.name)) if gone else failure(self.problem, wait)
-        if self.kind != "get":
+            raise self._failure(wait)
+        if self.value:
+            # Until the host hears it, what it did would be undone if this process ended.
+            self._connection.say("took", self, now=True)
+        if self.kind == "ask":
+            return [self.blobs]
+        if self.kind == "put":
             return []
-        # Until the host hears it, the items would go back if this process ended.
-        self._connection.say("took", self, now=True)
         items: list[Blobs] = []
         at = 0
         for count in self.value:
@@ -106,13 +108,16 @@ class RemoteRequest:
 
     def expire(self, error: DeadlineExceeded) -> None:
         """See `Operation`. A host puts back what crosses a cancellation before it reads this process's next request."""
-        self._connection.say("cancel", self, now=True)
+        if self.kind != "ask":  # whose deadline the host has kept, and it knows best why it passed
+            self._connection.say("cancel", self, now=True)
         if not self._connection.read_until(self, GRACE_S):
+            if self.kind == "ask":
+                self._connection.say("cancel", self, now=True)
             self.detach()
             raise error
         if self.problem is None and self.kind == "get":
             raise error
-        if self.problem is not None and self.problem[0] == "cancelled":
+        if self.problem is not None and self.problem[0] in ("cancelled", "expired"):
             raise error.because(self.problem[1]) from None
 
     def cancel(self) -> bool:
@@ -120,7 +125,7 @@ class RemoteRequest:
             return False
         self._connection.say("cancel", self, now=True)
         self.detach()
-        if self.kind == "get":
+        if self.kind != "put":
             self.end(("cancelled", ""))
             return True
         # Only the host knows whether the item was put before the word came.
@@ -129,6 +134,14 @@ class RemoteRequest:
     def abandon(self) -> None:
         if self.kind == "get":
             self._connection.say("cancel", self)
+
+    def _failure(self, wait: Wait) -> RLinfError:
+        how, why = self.problem
+        if how == GONE:
+            return wait.closed(self._connection.gone(self.name))
+        if how == "expired":
+            return wait.expired(wait.seconds(self._connection.timeout_s), why)
+        return why if how == "error" else failure(self.problem, wait)
 
 
 class Connection:
@@ -146,7 +159,7 @@ class Connection:
         """Why it carries nothing any more."""
         self._sock = sock
         self._host = host
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._channels = channels
         self._reader = FrameReader(sock)
         # Not `select.select`, which refuses descriptors from 1024 on; leases are descriptors, too.
@@ -206,7 +219,7 @@ class Connection:
 
     def await_answer(self, request: RemoteRequest, wait: Wait) -> None:
         """Returns when a request is answered; at the deadline it goes on, and `DeadlineExceeded` is raised."""
-        seconds = self._timeout_s if wait.timeout is None else wait.timeout
+        seconds = wait.seconds(self.timeout_s)
         doing = waits.begin(wait)
         try:
             if not self.read_until(request, seconds):
@@ -289,7 +302,7 @@ class Connection:
         # A part of the frame may have gone, after which no other frame can follow.
         except BlockingIOError as error:
             self._break(error)
-            raise wait.expired(self._timeout_s, "Its host does not read.") from error
+            raise wait.expired(self.timeout_s, "Its host does not read.") from error
         except OSError as error:
             self._break(error)
             raise wait.closed(self.gone(name)) from error

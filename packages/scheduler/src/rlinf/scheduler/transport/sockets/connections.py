@@ -15,15 +15,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rlinf.core.errors import RLinfError
-from rlinf.scheduler.transport import waits
 from rlinf.scheduler.transport.channel_registry import KnownChannels
 from rlinf.scheduler.transport.encoding import decode, encode
 from rlinf.scheduler.transport.routes import Reach
-from rlinf.scheduler.transport.sockets.connection import GONE, GRACE_S, Connection, RemoteRequest
+from rlinf.scheduler.transport.sockets.connection import Connection, RemoteRequest
 from rlinf.scheduler.transport.sockets.locations import Location, RunInfo, connect
 from rlinf.scheduler.transport.sockets.wire import limit_socket
 from rlinf.scheduler.transport.transport import DRIVER, label
 from rlinf.scheduler.transport.waits import Wait
+from rlinf.scheduler.transport.work import complete
 
 
 class Connections:
@@ -68,7 +68,7 @@ class Connections:
                 found = self._open[host] = Connection(sock, host, self.timeout_s, self._channels)
         return found
 
-    def ask(self, host: str, kind: str, *question: Any, wait: Wait, receipt: bool = False) -> Any:
+    def ask(self, host: str, kind: str, *question: Any, wait: Wait) -> Any:
         """The answer of a host to a question, which it gives at the latest at the deadline.
 
         Args:
@@ -76,30 +76,10 @@ class Connections:
             kind: which service of the host answers.
             question: its arguments.
             wait: who waits for what.
-            receipt: say that the answer has come; without that, the host undoes what it did.
         """
-        connection = self.to(host, wait)
-        seconds = self.seconds(wait)
-        request = connection.start("ask", kind, (), encode(question), wait)
-        answered = False
-        doing = waits.begin(wait)
-        try:
-            # The host keeps the deadline, and knows best why it passed; the grace is for its answer.
-            answered = connection.read_until(request, seconds + GRACE_S)
-        finally:
-            waits.end(doing)
-            if not answered:
-                request.detach()
-            if receipt or not answered:
-                connection.say("took" if answered and request.problem is None else "cancel", request, now=True)
-        if not answered:
-            raise wait.expired(seconds)
-        if request.problem is not None:
-            how, why = request.problem
-            if how == "error":
-                raise why
-            raise wait.expired(seconds, why) if how == "expired" else wait.closed(connection.gone(None) if how == GONE else why)
-        return decode(request.blobs)
+        request = self.to(host, wait).start("ask", kind, (), encode(question), wait)
+        (answer,) = complete(request, wait)
+        return decode(answer)
 
     def tell(self, host: str, kind: str, *detail: Any, wait: Wait) -> None:
         """Sends what needs no answer."""
@@ -117,10 +97,6 @@ class Connections:
             if not connection.read_until(request, deadline - time.monotonic()):
                 request.detach()
 
-    def seconds(self, wait: Wait) -> float:
-        """How long a wait may take."""
-        return self.timeout_s if wait.timeout is None else wait.timeout
-
     def reach(self, host: str, wait: Wait) -> Reach:
         """Where a host is; waits for one that has not come yet."""
         if host == self._me:
@@ -131,11 +107,11 @@ class Connections:
 
     def connect(self, host: str, kind: str, wait: Wait, extra: Any = None) -> socket.socket:
         """A new connection of a kind; raises as `to`."""
-        place = self._place(host, wait)
+        place, seconds = self._place(host, wait), wait.seconds(self.timeout_s)
         try:
-            return connect(place, self._node, self._run_info.authkey, (kind, self._me, os.getpid(), extra), self.seconds(wait))
+            return connect(place, self._node, self._run_info.authkey, (kind, self._me, os.getpid(), extra), seconds)
         except BlockingIOError as error:
-            raise wait.expired(self.seconds(wait), f"{label(host)} does not answer") from error
+            raise wait.expired(seconds, f"{label(host)} does not answer") from error
         except (OSError, EOFError) as error:
             self._leave(host)
             reason = "its cluster was shut down" if self._run_info.over(self._node) else f"{label(host)} is gone"

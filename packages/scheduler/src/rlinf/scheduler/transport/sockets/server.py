@@ -6,7 +6,7 @@ them: so the items that a process has put are there before whatever it asks next
     ("post", queue, weight) item                     no answer
     ("put", number, queue, weight, maxsize, now) item → (number, problem, None)
     ("get", number, queue, target, now)             → (number, problem, [blobs of each item]) items, then ("took", number)
-    ("ask", number, kind) question                  → (number, problem, None) answer, then ("took", number) if it can be undone
+    ("ask", number, kind) question                  → (number, problem, undoable) answer, then ("took", number) if it can be undone
     ("cancel", number)                              it is answered as cancelled, or what it took goes back
     ("tell", kind) question                         no answer
 """
@@ -191,6 +191,30 @@ def _listening(family: socket.AddressFamily, address: Any) -> socket.socket:
     return listener
 
 
+class _Question:
+    """A question of a peer that is being answered, or whose answer the peer has not taken yet."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._wanted = True
+        self._undo: Callable[[], None] | None = None
+
+    def answered(self, undo: Callable[[], None]) -> None:
+        """What was done is undone if the peer does not take the answer."""
+        with self._lock:
+            wanted, self._undo = self._wanted, undo
+        if not wanted:
+            undo()
+
+    def cancel(self) -> None:
+        """The peer does not want it any more."""
+        with self._lock:
+            self._wanted = False
+            undo, self._undo = self._undo, None
+        if undo is not None:
+            undo()
+
+
 class _ServedConnection:
     """One connection of another process: its thread only reads, so that whatever waits here keeps no later frame waiting.
 
@@ -203,13 +227,8 @@ class _ServedConnection:
         self._queues = server.queues
         self._sock = sock
         self._peer = peer
-        self._requests: dict[int, Request] = {}
-        self._undo: dict[int, Callable[[], None]] = {}
-        """Answers to questions that the peer has not acknowledged."""
-        self._asked: dict[int, bool] = {}
-        """Questions that are not answered yet, and whether the peer still wants to know."""
-        self._lock = threading.Lock()
-        self._ended = False
+        self._requests: dict[int, Request | _Question] = {}
+        """Those that are not done, or whose results the peer has not taken yet."""
         self._sending = threading.Lock()
         self._thread = threading.get_ident()
 
@@ -238,11 +257,12 @@ class _ServedConnection:
                 if service is None:
                     self._send((number, ("closed", f"it does not answer '{kind}'"), None))
                     return
-                self._asked[number] = True
+                question = self._requests[number] = _Question()
+                asked = (service, number, question, blobs)
                 if service.waits:
-                    threading.Thread(target=self._ask, args=(service, number, blobs), name=f"rlinf-{kind}", daemon=True).start()
+                    threading.Thread(target=self._ask, args=asked, name=f"rlinf-{kind}", daemon=True).start()
                 else:
-                    self._ask(service, number, blobs)
+                    self._ask(*asked)
             case ("tell", kind):
                 self._server.services[kind].answer(self._peer, decode(blobs))
             case other:
@@ -261,36 +281,19 @@ class _ServedConnection:
         self._queues.start(request)
 
     def _took(self, number: int) -> None:
-        self._undo.pop(number, None)
         request = self._requests.pop(number, None)
         if isinstance(request, Get):
             self._queues.took(request)
 
     def _cancel(self, number: int) -> None:
-        request = self._requests.get(number)
-        if request is None:
-            with self._lock:
-                undo = self._undo.pop(number, None)
-                # It is being answered: `_ask` undoes it when it has.
-                if number in self._asked:
-                    self._asked[number] = False
-            if undo is not None:
-                undo()
-        elif not self._queues.cancel(request) and isinstance(request, Get) and request.problem is None:
-            # Its answer and the cancellation have crossed.
-            del self._requests[number]
-            self._queues.give_back(request)
+        request = self._requests.pop(number, None)
+        if request is not None:
+            request.cancel()
 
     def _clear(self) -> None:
         """The peer is gone: what it waited for is cancelled, what it did not get goes back."""
-        with self._lock:
-            self._ended = True
-            undo, self._undo = list(self._undo.values()), {}
-        for each in undo:
-            each()
         for request in list(self._requests.values()):
-            if not self._queues.cancel(request) and isinstance(request, Get):
-                self._queues.give_back(request)
+            request.cancel()
 
     def _answer(self, number: int, request: Request) -> None:
         if isinstance(request, Get) and request.problem is None:
@@ -301,15 +304,14 @@ class _ServedConnection:
             self._requests.pop(number, None)
             self._send((number, request.problem, None))
 
-    def _ask(self, service: _Service, number: int, blobs: list[Blob]) -> None:
+    def _ask(self, service: _Service, number: int, question: _Question, blobs: list[Blob]) -> None:
         problem: Any = None
         undo: Callable[[], None] | None = None
         answer: list[Blob] = []
         try:
-            question: tuple[Any, ...] = decode(blobs)
-            value = service.answer(self._peer, question)
-            undo = None if service.undo is None else partial(service.undo, *question)
-            answer = encode(value)
+            details: tuple[Any, ...] = decode(blobs)
+            answer = encode(service.answer(self._peer, details))
+            undo = None if service.undo is None else partial(service.undo, *details)
         except DeadlineExceeded as error:
             problem = ("expired", error.why)
         except ChannelClosed as error:
@@ -320,13 +322,11 @@ class _ServedConnection:
         except Exception as error:  # noqa: BLE001 - in a thread of its own, nobody else would tell the peer
             _LOG.exception("a question of %s failed", label(self._peer))
             problem = ("closed", f"its host failed: {error!r}")
-        with self._lock:
-            wanted = self._asked.pop(number) and not self._ended
-            if wanted and undo is not None:
-                self._undo[number] = undo
-        if undo is not None and not wanted:
-            undo()
-        self._send((number, problem, None), answer)
+        if undo is None:
+            self._requests.pop(number, None)
+        else:
+            question.answered(undo)
+        self._send((number, problem, undo is not None), answer)
 
     def _send(self, header: object, blobs: Sequence[Blob] = ()) -> None:
         """Sends an answer, but never makes another peer's thread wait for this peer to read."""

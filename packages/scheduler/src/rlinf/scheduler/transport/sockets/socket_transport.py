@@ -110,7 +110,7 @@ class SocketTransport(Transport):
 
     def acquire(self, claim: Claim, wait: Wait) -> None:
         """See `LockService`. A claim whose answer does not arrive is released."""
-        self.connections.ask(DRIVER, "lock", claim, wait.timeout, wait=wait, receipt=True)
+        self.connections.ask(DRIVER, "lock", claim, wait.timeout, wait=wait)
 
     def release(self, claim: Claim) -> None:
         self.connections.ask(DRIVER, "unlock", claim, wait=Wait(claim.owner, "device lock", "its release"))

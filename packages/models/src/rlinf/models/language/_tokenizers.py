@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +14,7 @@ from tokenizers.models import BPE, WordLevel
 from tokenizers.pre_tokenizers import ByteLevel, Split
 from tokenizers.trainers import BpeTrainer
 
-from rlinf.core.errors import CheckpointError, ConfigError
+from rlinf.core.errors import CheckpointError
 from rlinf.models._tokenizers import read_tokenizer
 from rlinf.models.language.vocabulary import SPECIAL, TokensConfig
 
@@ -38,8 +37,11 @@ def made(config: TokensConfig, corpus: Iterable[str]) -> Any:
     Raises:
         ConfigError: a text has characters that are not in the alphabet.
     """
-    texts = list(_without(corpus, config.words)) if config.words else corpus
-    own: Any = _characters(config.alphabet, texts) if config.kind == "characters" else _bytes(config.size, texts)
+    if config.kind == "characters":
+        config.expect_writable(corpus)
+        own: Any = _characters(config.alphabet)
+    else:
+        own = _bytes(config.size, config.between_words(corpus))
     if config.words:
         _fill_up(own, config.vocabulary - len(config.words))
         own.add_tokens([AddedToken(word, normalized=False) for word in config.words])
@@ -74,22 +76,12 @@ def _chatting(tokenizer: Any) -> Any:
     return tokenizer
 
 
-def _without(corpus: Iterable[str], words: Sequence[str]) -> Iterator[str]:
-    """The texts between words."""
-    between = re.compile("|".join(re.escape(word) for word in sorted(words, key=len, reverse=True)))
-    return (part for text in corpus for part in between.split(text) if part)
-
-
 def _fill_up(tokenizer: Any, size: int) -> None:
     """Gives a tokenizer so many entries, so that words have the same ids whatever the texts are."""
     tokenizer.add_tokens([f"<unused {number}>" for number in range(tokenizer.get_vocab_size(), size)])
 
 
-def _characters(alphabet: str, corpus: Iterable[str]) -> Tokenizer:
-    foreign = sorted({character for text in corpus for character in text} - set(alphabet))
-    if foreign:
-        found = f"the texts also have {''.join(foreign[:20])!r}"
-        raise ConfigError("actor.model.tokens.alphabet", f"expected all characters of the texts, {found}", "Add them.")
+def _characters(alphabet: str) -> Tokenizer:
     entries = {token: number for number, token in enumerate([*SPECIAL, *alphabet])}
     tokenizer: Any = Tokenizer(WordLevel(entries, unk_token=SPECIAL[0]))
     # Not a dot, which leaves out line breaks.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -112,6 +112,19 @@ class LanguageConfig(NetworkConfig):
         from rlinf.models.language._tokenizers import made, of_folder
 
         return of_folder(self.model_path) if self.model_path is not None else made(self._tokens(), corpus)
+
+    def check_corpus(self, corpus: Callable[[], Iterable[str]]) -> None:
+        """Refuses texts that `tokenizer` would refuse, without making one.
+
+        Args:
+            corpus: gives them; not called where any text can be written.
+
+        Raises:
+            ConfigError: "characters" misses one that is in the texts.
+        """
+        tokens = self._tokens()
+        if self.model_path is None and tokens.kind == "characters":
+            tokens.expect_writable(corpus())
 
     def end_tokens(self) -> tuple[int, ...]:
         """What ends a response beside the tokenizer's end: see `folder_end_tokens`.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import string
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, cast
@@ -14,6 +16,8 @@ SPECIAL: Final = ("<pad>", "<bos>", "<eos>", "<image>")
 """Ids 0 to 3 of every tokenizer that is made here."""
 PRINTABLE: Final = string.digits + string.ascii_letters + string.punctuation + " \n"
 BYTES: Final = 256
+_SHOWN: Final = 20
+"""Characters that a message names."""
 IMAGE_TOKENS: Final = 3
 """What a vision-language model has beside its tokenizer's: for videos, and where images begin and end."""
 
@@ -45,6 +49,24 @@ class TokensConfig:
     def vocabulary(self) -> int:
         """How many tokens the model has."""
         return (self.size if self.kind == "bytes" else len(SPECIAL) + len(self.alphabet)) + len(self.words)
+
+    def expect_writable(self, corpus: Iterable[str]) -> None:
+        """Refuses texts with characters that "characters" can't write.
+
+        Raises:
+            ConfigError: with these characters.
+        """
+        foreign = sorted({character for text in self.between_words(corpus) for character in text} - set(self.alphabet))
+        if foreign:
+            found = f"the texts also have {''.join(foreign[:_SHOWN])!r}"
+            raise ConfigError("actor.model.tokens.alphabet", f"expected all characters of the texts, {found}", "Add them.")
+
+    def between_words(self, corpus: Iterable[str]) -> Iterable[str]:
+        """Texts without `words`, which are tokens of their own."""
+        if not self.words:
+            return corpus
+        words = re.compile("|".join(re.escape(word) for word in sorted(self.words, key=len, reverse=True)))
+        return (part for text in corpus for part in words.split(text) if part)
 
 
 def folder_end_tokens(folder: Path) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from rlinf.runners.checkpoints.run_folder import RunFolder
 from rlinf.runners.evaluation.policy import EvaluatedPolicy
 from rlinf.runners.reasoning.assembly import evaluated, trained
 from rlinf.runners.reasoning.evaluation import ReasoningEvalRunner
+from rlinf.runners.reasoning.language import check_corpus
 from rlinf.runners.reasoning.runner import ReasoningRunner
 from rlinf.runners.task_types import launch, register_task_type
 
@@ -27,7 +28,7 @@ def evaluation(cfg: AgentConfig, cluster: Cluster, policy: EvaluatedPolicy) -> R
     return evaluated(cfg, cluster, policy, rollout=AgentRolloutWorker, reward=AgentRewardWorker, tools=tools)
 
 
-@register_task_type("agent", config=AgentConfig, rules=AGENT, evaluation=evaluation)
+@register_task_type("agent", config=AgentConfig, rules=AGENT, evaluation=evaluation, check=check_corpus)
 def agent(cfg: AgentConfig, cluster: Cluster, folder: RunFolder) -> ReasoningRunner:
     """All workers of an agent's run, after its warm start."""
     from rlinf.runners.agent.reward_worker import AgentRewardWorker

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, cast, runtime_checkable
 
@@ -26,6 +26,15 @@ class HasTokenizer(Protocol):
 
     def tokenizer(self, corpus: Sequence[str]) -> Tokenizer:
         """The tokenizer of the model's folder, or one that is made from texts; the same texts make the same one."""
+        ...
+
+
+@runtime_checkable
+class ChecksCorpus(Protocol):
+    """A model's configuration that knows which texts its tokens can write."""
+
+    def check_corpus(self, corpus: Callable[[], Iterable[str]]) -> None:
+        """Refuses texts that they can't; calls for them only where that is not clear anyway."""
         ...
 
 
@@ -113,6 +122,17 @@ def build_tokenizer(cfg: ReasoningConfig) -> Tokenizer:
         problem = f"'{cfg.actor.model.model_type}' has no tokenizer"
         raise ConfigError("actor.model.model_type", problem, "Choose a language model.")
     return model.tokenizer(list(_texts(cfg.data.task.problems("train"))))
+
+
+def check_corpus(cfg: ReasoningConfig) -> None:
+    """Refuses a model whose tokens can't write the training problems, before a worker starts.
+
+    Raises:
+        ConfigError: with the characters that it lacks.
+    """
+    model = cfg.actor.model.config
+    if isinstance(model, ChecksCorpus):
+        model.check_corpus(lambda: _texts(cfg.data.task.problems("train")))
 
 
 def build_policy(cfg: ReasoningConfig, *, starting_weights: bool, rollout: bool = False) -> Any:

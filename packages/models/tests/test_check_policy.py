@@ -36,7 +36,7 @@ def test_wrong_words():
         check_policy(["mlp_policy", "hidden_size=[8]"])
     with pytest.raises(ConfigError, match="expected key=value"):
         check_policy(["mlp_policy", "hidden_sizes"])
-    for device in ("cuda:77", "gpu"):
+    for device in ("cuda:77", "gpu", "meta"):
         with pytest.raises(ConfigError, match=f"check-policy --device: '{device}' is no device here"):
             check_policy(["mlp_policy", "hidden_sizes=[8]", "--device", device])
 

@@ -89,10 +89,13 @@ def _device(name: str) -> torch.device:
     import torch
 
     try:
-        return torch.empty(0, device=name).device
+        found = torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
         first = str(error).partition("\n")[0]
         raise ConfigError("check-policy --device", f"'{name}' is no device here ({first})", "Try cpu.") from error
+    if found.type == "meta":
+        raise ConfigError("check-policy --device", f"'{name}' is no device here (its tensors hold no numbers)", "Try cpu.")
+    return found
 
 
 def _build(name: str, params: dict[str, Any], seed: int) -> tuple[Policy, EnvSpec]:

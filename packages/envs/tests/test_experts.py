@@ -8,7 +8,7 @@ from kept_episodes import Kept
 
 from rlinf.core.errors import ConfigError
 from rlinf.core.evaluation import EpisodeProtocol
-from rlinf.envs.recording import expect_new, record_expert
+from rlinf.envs.recording import LeRobotWriter, expect_new, record_expert
 from rlinf.envs.tabletop.config import Tabletop
 
 
@@ -48,7 +48,8 @@ def test_a_slow_expert_needs_longer_and_may_fail():
 
 def test_who_has_no_expert_and_senseless_numbers_are_refused(counters, tmp_path):
     with pytest.raises(ConfigError, match="has no scripted expert"):
-        record_expert(counters(2), Kept(), episodes=1)
+        record_expert(counters(2), LeRobotWriter(tmp_path / "new", fps=10), episodes=1)
+    assert not (tmp_path / "new").exists()
     for numbers, said in (
         ({"speed": 0.0}, r"^speed: expected a value in \(0, 1\], found 0"),
         ({"noise": float("nan")}, "^noise: expected at least 0, found nan"),

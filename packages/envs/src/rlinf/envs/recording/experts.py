@@ -56,10 +56,15 @@ def record_expert(
     Raises:
         ConfigError: the environment has no expert, or a number is out of its range.
     """
-    acts = _acting(env.unwrapped, human=human)
-    expect_at_least("episodes", episodes, 1)
-    expect_range("speed", speed, 0, 1, open_low=True)
-    expect_at_least("noise", noise, 0)
+    try:
+        acts = _acting(env.unwrapped, human=human)
+        expect_at_least("episodes", episodes, 1)
+        expect_range("speed", speed, 0, 1, open_low=True)
+        expect_at_least("noise", noise, 0)
+    except ConfigError:
+        writer.close()
+        env.close()
+        raise
     recorded = RecordEpisodes(env, writer, only_success=only_success)
     spec: EnvSpec = describe(env)
 

@@ -61,6 +61,7 @@ class FolderLock:
     """
 
     def __init__(self, folder: Path) -> None:
+        self._folder, self._made = folder, not folder.exists()
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._file = (folder / _LOCK).open("w")
@@ -74,5 +75,11 @@ class FolderLock:
             raise ConfigError("recording", f"another writer is at work in {folder}", "Give each process a folder.") from error
 
     def release(self) -> None:
-        """Lets others write; a second call does nothing."""
+        """Lets others write, and takes with it a folder that it has made if nothing was written; a second call does nothing."""
+        if self._file.closed:
+            return
+        if self._made and [each.name for each in self._folder.iterdir()] == [_LOCK]:
+            with contextlib.suppress(OSError):
+                (self._folder / _LOCK).unlink()
+                self._folder.rmdir()
         self._file.close()

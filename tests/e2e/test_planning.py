@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rlinf.core.commands import main
-from rlinf.core.errors import DeadlineExceeded
+from rlinf.core.errors import ConfigError, DeadlineExceeded
 from rlinf.scheduler.planner import Workload
 from rlinf.scheduler.planner.calibration import calibrated
 
@@ -29,11 +29,18 @@ def test_a_recipe_is_calibrated_and_planned(tmp_path: Path, capsys: pytest.Captu
     assert main(["plan", "--profile", str(profile), "--devices", "2"]) == 0
 
 
-def test_a_calibration_that_fails_says_why(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", "--profile", f"{RECIPE} algorithm.gama=1", "--devices", "2"]) != 0
+def test_a_recipe_with_a_fault_is_refused_before_it_is_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--profile", f"{RECIPE} algorithm.gama=1", "--devices", "2"]) == ConfigError.exit_code
     error = capsys.readouterr().err
+    assert error.startswith("ConfigError: algorithm.gama: unknown key. Did you mean 'gamma'?")
+
+
+def test_a_calibration_that_is_refused_or_fails_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["plan", "--profile", f"{RECIPE} runner.ckpt_path={tmp_path / 'gone'}", "--devices", "2"])
+    error = capsys.readouterr().err
+    assert code == ConfigError.exit_code
     assert "calibration of" in error
-    assert "did you mean 'gamma'" in error.lower()
+    assert "gone" in error
 
 
 def test_a_calibration_has_a_deadline() -> None:

@@ -13,7 +13,7 @@ from rlinf.core.errors import ConfigError, PlacementError, RLinfError
 from rlinf.core.registry import RECIPES
 from rlinf.scheduler import Cluster, Worker
 from rlinf.scheduler.planner import LinearCost, Machine, Memory, Slot, fit, observe, simulate
-from rlinf.scheduler.planner.commands import Situation, changed
+from rlinf.scheduler.planner.commands import Situation, changed, expect_known
 from rlinf.scheduler.planner.fitting import fitted
 from rlinf.scheduler.planner.memory import memory_of, peaks
 from rlinf.scheduler.planner.simulation.simulator import Options
@@ -264,6 +264,21 @@ def test_changes_that_are_refused(change: str, problem: str) -> None:
     situation = Situation(embodied(), {name: Slot(0, 1) for name in embodied().components}, Options())
     with pytest.raises(ConfigError, match=problem):
         changed(situation, [change])
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        (("devices=1",), r"^--set: 'env\.devices=1': each process of env has 2 devices, and 1 are no.*Use a multiple of 2\."),
+        (("devices=1", "parallel=1"), r"^--set: 'env\.parallel=1': in the trace each process of env has 2, and nobody knows"),
+    ],
+)
+def test_processes_that_no_trace_shows_are_refused(changes: tuple[str, ...], problem: str) -> None:
+    workload = embodied().replaced("env", costs={2: LinearCost(item_s=1.0)})
+    layout = {name: Slot(0, 2, 2) if name == "env" else Slot(0, 1) for name in workload.components}
+    after = changed(Situation(workload, layout, Options()), [f"env.{change}" for change in changes])
+    with pytest.raises(ConfigError, match=problem):
+        expect_known(after)
 
 
 def test_changes() -> None:

@@ -40,7 +40,7 @@ def calibrated(profiles: Sequence[str], *, timeout_s: float, tell: Callable[[str
         tell: is given lines that say what is going on.
 
     Raises:
-        ConfigError: nothing runs recipes.
+        ConfigError: nothing runs recipes, or a recipe has a fault.
         RLinfError: a run failed; its last lines are named.
         DeadlineExceeded: a run has not got so far in time.
     """
@@ -51,9 +51,12 @@ def calibrated(profiles: Sequence[str], *, timeout_s: float, tell: Callable[[str
             if not words or not words[0].endswith(RECIPE):
                 found.append(profile)
                 continue
-            if not RECIPES.names():
+            readers = RECIPES.names()
+            if not readers:
                 remedy = "Install rlinf-runners, or give the planner a trace."
                 raise ConfigError("rlinf plan --profile", f"nothing that is installed runs '{words[0]}'", remedy)
+            # What is refused when it is read is refused as by `rlinf train`, before a run of it is started.
+            RECIPES.get(readers[0])(Path(words[0]), words[1:])
             folder = Path(folders.enter_context(tempfile.TemporaryDirectory(prefix="rlinf-plan-", ignore_cleanup_errors=True)))
             tell(f"running {STEPS + 1} steps of {profile}")
             found.append(_run(words, folder, timeout_s))
@@ -76,7 +79,10 @@ def _run(recipe: Sequence[str], folder: Path, timeout_s: float) -> Path:
     # A run that is shorter has ended by itself, and one that had no time to end left its parts.
     seen = _steps(folder)
     if seen < FEWEST - 1:
-        raise RLinfError(f"calibration of {recipe[0]}", f"the run {child.cause()}", "Mend it, or give the planner a trace.")
+        place, remedy = f"calibration of {recipe[0]}", "Mend it, or give the planner a trace."
+        if child.returncode == ConfigError.exit_code:
+            raise ConfigError(place, f"the run is refused{log_ending(log)}", remedy)
+        raise RLinfError(place, f"the run {child.cause()}", remedy)
     return trace if trace.is_file() else next(folder.glob("trace.json.*.parts"))
 
 

@@ -101,6 +101,7 @@ def what_if(args: Sequence[str]) -> int:
     run = observe(asked.trace)
     before = Situation(run.workload, run.layout, Options())
     after = changed(before, asked.changes)
+    expect_known(after)
     most = max(run.machine.devices, *(slot.end for slot in after.layout.values()))
     then = replace(run.machine, devices=most)
     was = simulate(before.workload, run.machine, before.layout, before.options)
@@ -167,6 +168,23 @@ def _slot(key: str, slot: Slot, field: str, value: str) -> Slot:
     if end < start:
         raise ConfigError(SET, f"in '{key}={value}' the range runs backwards", f"Write {last}-{first}.")
     return replace(slot, start=start, count=end - start + 1)
+
+
+def expect_known(situation: Situation) -> None:
+    """Refuses devices that are no whole number of processes, and processes whose cost the trace does not show.
+
+    Raises:
+        ConfigError: with the change that asks for it.
+    """
+    for name, slot in situation.layout.items():
+        costs = situation.workload.components[name].costs
+        if slot.parallel not in costs:
+            sizes = " or ".join(map(str, sorted(costs)))
+            problem = f"in the trace each process of {name} has {sizes}, and nobody knows what one with {slot.parallel} costs"
+            raise ConfigError(SET, f"'{name}.parallel={slot.parallel}': {problem}", "Leave it out, or trace a run that has such.")
+        if slot.count % slot.parallel:
+            problem = f"each process of {name} has {slot.parallel} devices, and {slot.count} are no whole number of processes"
+            raise ConfigError(SET, f"'{name}.devices={slot.count}': {problem}", f"Use a multiple of {slot.parallel}.")
 
 
 def _scaled(key: str, workload: Workload, name: str, field: str, value: str) -> Workload:

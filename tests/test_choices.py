@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rlinf.core.errors import ConfigError
-from rlinf.runners import read_embodied, write_checkpoint
+from rlinf.runners import eval_app, read_embodied, write_checkpoint
 from rlinf.runners.config.composition import compose_recipe
 from rlinf.runners.evaluation.command import parse_evaluation
 from rlinf.runners.reasoning import read_reasoning
@@ -124,6 +124,18 @@ def test_an_evaluation_replaces_them_too(tmp_path: Path) -> None:
     assert command.data["env"]["train"]["init_params"] == {"task_id": "PushCube-v1"}
     command = parse_evaluation([str(folder), "actor.model.model_type=cnn_policy"], config_dir=CONFIG, description="")
     assert "normalize_observations" not in command.data["actor"]["model"]
+
+
+def test_a_key_of_another_kind_of_run_makes_no_other_kind_of_run(tmp_path: Path) -> None:
+    composition = compose_recipe(CONFIG, "tabletop_pi0_ppo", ["data.type=lerobot"])
+    with pytest.raises(ConfigError, match=r"^data: unknown section\. Known: actor, algorithm,"):
+        composition.task_type.read(composition.data)
+    folder = tmp_path / "run/checkpoints/global_step_1"
+    folder.parent.mkdir(parents=True)
+    config = compose_recipe(CONFIG, "tabletop_pi0_ppo").data
+    write_checkpoint(folder, lambda part: None, config=config, state={"step": 1})
+    with pytest.raises(ConfigError, match=r"^data: unknown section\. Known: actor, algorithm,"):
+        eval_app([str(folder), "data.type=lerobot"], config_dir=CONFIG, description="")
 
 
 def test_a_recipe_that_builds_on_another_one_replaces_them_too(tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ OTHER = {
     "mode": "train",
     "success": "at_end",
     "real_time_chunking": RealTimeChunking(delay=1, execution_horizon=2, guidance=False),
+    "model": {"num_action_chunks": 1},
 }
 ASKED = {"data": {"type": "arithmetic"}, "problems": (0, 1, 2), "sampling": {"temperature": 0.0}, "reward": {"success": 1.0}}
 OTHERWISE = {
@@ -52,6 +53,7 @@ OTHERWISE = {
     "samples": 2,
     "sampling": {"temperature": 1.0},
     "reward": {"success": 0.5},
+    "model": {"precision": "bf16"},
 }
 
 

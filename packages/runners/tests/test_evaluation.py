@@ -12,7 +12,7 @@ import pytest
 from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.core.evaluation import EpisodeResult, EvalProtocol, EvalReport
 from rlinf.runners import RunFolder, read_checkpoint, write_checkpoint
-from rlinf.runners.embodied.evaluation import episode_protocol, failures
+from rlinf.runners.embodied.evaluation import episode_protocol, evaluated_protocol, failures
 from rlinf.runners.embodied.rules import read_embodied
 from rlinf.runners.embodied.runner import _played
 from rlinf.runners.embodied.schema import EmbodiedConfig
@@ -154,6 +154,19 @@ def test_a_checkpoint_is_evaluated_with_its_own_weights(tmp_path: Path) -> None:
             parsed(str(folder), f"runner.{key}=other")
     with pytest.raises(ConfigError, match="b: not an override"):
         parsed(str(folder), "b")
+
+
+def test_what_is_changed_of_a_policy_is_part_of_the_protocol(toy_data: dict[str, Any], tmp_path: Path) -> None:
+    folder, (key, value) = checkpoint(tmp_path / "global_step_1", **toy_data), ("width", 4)
+    hashes: list[str] = []
+    for overrides in ((), (f"actor.model.{key}={value}",)):
+        command = parsed(str(folder), *overrides)
+        cfg = read_embodied(command.data)
+        protocol = evaluated_protocol(cfg, command.policy(cfg.runner))
+        assert protocol.model == ({key: value} if overrides else None)
+        assert EvalProtocol.from_dict(json.loads(json.dumps(protocol.to_dict()))) == protocol
+        hashes.append(protocol.hash)
+    assert hashes[0] == episode_protocol(read_embodied(toy_data), final=True).hash != hashes[1]
 
 
 def test_a_place_that_can_not_be_written_is_refused_before_the_work(toy_data: dict[str, Any], tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def config(args: Sequence[str]) -> int:
     parser.add_argument("--memory", action="store_true", help="say what weights, gradients and optimizer take on each device")
     given = parser.parse_intermixed_args(list(args))
     composition = compose_file(given.recipe, given.overrides)
-    cfg = task_type_of(composition.data).read(composition.data)
+    cfg = composition.task_type.read(composition.data)
     said = _memory(cfg) if given.memory else explain_run(cfg, composition.provenance, given.explain)
     sys.stdout.write(said + "\n")
     return 0
@@ -72,7 +72,7 @@ def train_app(argv: Sequence[str], *, config_dir: Path, default: str, descriptio
     if command.explain is None:
         return run_recipe(command.composition)
     composition = command.composition
-    cfg = task_type_of(composition.data).read(composition.data)
+    cfg = composition.task_type.read(composition.data)
     sys.stdout.write(explain_run(cfg, composition.provenance, command.explain) + "\n")
     return 0
 
@@ -122,7 +122,7 @@ def _entries(command: EvaluationCommand) -> dict[str, tuple[StartEvaluation, Any
     found: dict[str, tuple[StartEvaluation, Any]] = {}
     for name, data in (command.suite or {"": command.data}).items():
         try:
-            found[name] = _evaluable(data, ours)
+            found[name] = _evaluable(data, command.own, ours)
         except ConfigError as error:
             named = f"{name}: " if name else ""
             faults += [type(fault)(f"{named}{fault.place}", fault.problem, fault.remedy) for fault in each_fault(error)]
@@ -130,9 +130,9 @@ def _entries(command: EvaluationCommand) -> dict[str, tuple[StartEvaluation, Any
     return found
 
 
-def _evaluable(data: Mapping[str, Any], of_checkpoint: bool) -> tuple[StartEvaluation, Any]:
+def _evaluable(data: Mapping[str, Any], own: Mapping[str, Any] | None, of_checkpoint: bool) -> tuple[StartEvaluation, Any]:
     """What starts an evaluation, and its typed configuration."""
-    task_type = task_type_of(data)
+    task_type = task_type_of(data, own)
     if task_type.evaluation is None:
         raise ConfigError("runner.task_type", f"'{task_type.name}' is evaluated by training only", "Train it for its numbers.")
     cfg = task_type.read(data)
@@ -142,7 +142,7 @@ def _evaluable(data: Mapping[str, Any], of_checkpoint: bool) -> tuple[StartEvalu
 
 def run_recipe(composition: Composition) -> int:
     """Reads a recipe as its task type says, refuses what could not begin, and runs the loop on a cluster."""
-    task_type = task_type_of(composition.data)
+    task_type = composition.task_type
     cfg = task_type.read(composition.data)
     check_run(cfg)
     if task_type.check is not None:

@@ -175,10 +175,14 @@ def read_run(cls: type[C], data: Section, *, task_type: str, rules: Sequence[Rul
     return config
 
 
-def task_type_of(data: Section) -> TaskType:
+def task_type_of(data: Section, own: Section | None = None) -> TaskType:
     """Which kind of run a configuration describes: what `runner.task_type` says, or else what its sections show.
 
     A task type that can't be imported is left out of the second, with a warning: it must not stop runs of other types.
+
+    Args:
+        data: the configuration.
+        own: what it was before somebody changed it, whose sections count: one that was added by mistake makes no other kind of run.
 
     Raises:
         UnknownName: nobody registered it.
@@ -188,11 +192,13 @@ def task_type_of(data: Section) -> TaskType:
     if written is not None:
         return TASK_TYPES.get(cast("str", written), place="runner.task_type")
 
+    shown = data if own is None else own
+
     def fit(task_type: TaskType) -> tuple[int, int, int]:
         known = {field.name for field in keyed_fields(task_type.config)}
-        strange = sum(len(set(subsection(data, name)) - _keys(task_type.config, name)) for name in known & set(data))
+        strange = sum(len(set(subsection(shown, name)) - _keys(task_type.config, name)) for name in known & set(shown))
         # A section that a task type does not know counts more than a key, and that more than a section that is left out.
-        return len(set(data) - known), strange, len(known - set(data))
+        return len(set(shown) - known), strange, len(known - set(shown))
 
     return min((each for each in _importable() if each.inferred), key=fit)
 

@@ -159,9 +159,12 @@ class EpisodeProtocol(EvalProtocol):
     """Whether an episode counts that was solved at any step, or only one that is solved at its last."""
     real_time_chunking: RealTimeChunking | None = dataclasses.field(default=None, metadata=_LATER)
     """How the policy decides while its last chunk is still executed; None where everything stands still while it decides."""
+    model: Any = dataclasses.field(default=None, metadata=_LATER)
+    """What is changed of the policy against its checkpoint, such as `{num_action_chunks: 1}`; None: it acts as it was trained."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "env", canonical(self.env))
+        for name in ("env", "model"):
+            object.__setattr__(self, name, canonical(getattr(self, name)))
         if self.max_episode_steps is not None and self.max_episode_steps < 1:
             raise ConfigError("max_episode_steps", f"must be at least 1, found {self.max_episode_steps}")
         for name, least in (("tasks", 0), ("init_ids", 1), ("seeds", 1)):
@@ -206,9 +209,11 @@ class ProblemProtocol(EvalProtocol):
     """For which k it is estimated how many problems one of k responses solves."""
     agent: Any = dataclasses.field(default=None, metadata=_LATER)
     """How an agent answers: its workflow, its tools and how they are called; None for single responses."""
+    model: Any = dataclasses.field(default=None, metadata=_LATER)
+    """What is changed of the model against its checkpoint; None where it answers as it was trained."""
 
     def __post_init__(self) -> None:
-        for name in ("data", "sampling", "reward", "agent"):
+        for name in ("data", "sampling", "reward", "agent", "model"):
             object.__setattr__(self, name, canonical(getattr(self, name)))
         expect_numbers("problems", self.problems, 1)
         for k in (self.samples, *self.pass_k):

@@ -20,7 +20,7 @@ from rlinf.core.errors import ConfigError, UnknownName, did_you_mean
 from rlinf.runners.config.choices import choices_of, overridden_in_part, replace_parameters
 from rlinf.runners.config.recipe_files import Layer, recipe_layers, refuse_hydra, refuse_sweep
 from rlinf.runners.config.schema import RunConfig
-from rlinf.runners.task_types import task_type_of
+from rlinf.runners.task_types import TaskType, task_type_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +33,13 @@ class Composition:
     """Plain nested containers, interpolations resolved."""
     provenance: Provenance
     """Where each value came from."""
+    recipe: Mapping[str, Any] | None = None
+    """The sections of the recipe without overrides, and the keys in them; None where there are no overrides."""
+
+    @property
+    def task_type(self) -> TaskType:
+        """The kind of run; see `task_type_of`."""
+        return task_type_of(self.data, self.recipe)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,9 +122,9 @@ def compose_recipe(config_dir: Path, name: str, overrides: Sequence[str] = ()) -
     layers = recipe_layers(config_dir, name)
     origins = {path: layer.file for layer in layers for path in layer.values}
     forced = [_forced(override) for override in overrides]
-    data, explicit = _composed(config_dir, name, forced), _set_by(overrides)
+    data, explicit, recipe = _composed(config_dir, name, forced), _set_by(overrides), _outline(layers) if overrides else None
     try:
-        schema = task_type_of(data).config
+        schema = task_type_of(data, recipe).config
         data, dropped = _replaced(data, layers, explicit, schema)
         # What overrides nothing that is chosen by name replaces nothing: then the recipe need not be composed without them.
         if _may_choose(explicit, layers, schema) or any(overridden_in_part(choices, explicit) for choices in choices_of(schema)):
@@ -126,7 +133,8 @@ def compose_recipe(config_dir: Path, name: str, overrides: Sequence[str] = ()) -
             dropped |= more
     except ConfigError:
         dropped = {}  # no such task type, or no whole recipe without the overrides: reading says what is wrong
-    return Composition(name=name, data=data, provenance={**origins, **dict.fromkeys(explicit, "command line"), **dropped})
+    provenance = {**origins, **dict.fromkeys(explicit, "command line"), **dropped}
+    return Composition(name=name, data=data, provenance=provenance, recipe=recipe)
 
 
 def _no_recipe(name: str, known: Sequence[str], where: str = "") -> UnknownName:
@@ -139,9 +147,9 @@ def read_recipe(path: Path, overrides: Sequence[str] = ()) -> Mapping[str, Any]:
     Raises:
         ConfigError: there is no such recipe, or it has a fault.
     """
-    data = compose_file(path, overrides).data
-    task_type_of(data).read(data)
-    return data
+    composition = compose_file(path, overrides)
+    composition.task_type.read(composition.data)
+    return composition.data
 
 
 def _replaced(
@@ -180,6 +188,17 @@ def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
             section = section.setdefault(name, {})
         section[key] = value
     return nested
+
+
+def _outline(layers: Sequence[Layer]) -> dict[str, dict[str, Any]]:
+    """The sections that layers have, each with its own keys."""
+    sections: dict[str, dict[str, Any]] = {}
+    for path, value in ((path, value) for layer in layers for path, value in layer.values.items()):
+        name, _, rest = path.partition(".")
+        section = sections.setdefault(name, {})
+        if rest:
+            section[rest.partition(".")[0]] = value
+    return sections
 
 
 def _within(paths: Collection[str], path: str) -> bool:

@@ -46,6 +46,11 @@ def episode_protocol(cfg: PlayedConfig, *, final: bool) -> EpisodeProtocol:
     )
 
 
+def evaluated_protocol(cfg: PlayedConfig, policy: EvaluatedPolicy) -> EpisodeProtocol:
+    """What an evaluation without training measures: as the last one of a run, but for what is changed of the policy."""
+    return replace(episode_protocol(cfg, final=True), model=policy.changed(cfg.source))
+
+
 def stated_env(config: EvalEnvConfig) -> dict[str, Any]:
     """The environment as a protocol states it, in whatever process it runs; wrappers only where there are any."""
     runs = config.init_params.runs if isinstance(config.init_params, RunsElsewhere) else None
@@ -171,7 +176,7 @@ class EmbodiedEvalRunner:
 
     def run(self) -> EvalReport[EpisodeResult]:
         """Plays the protocol of the last evaluation, and writes the report; then films failures."""
-        protocol = episode_protocol(self.cfg, final=True)
+        protocol = evaluated_protocol(self.cfg, self.policy)
         folder = self.policy.folder(protocol)
         folder.path.mkdir(parents=True, exist_ok=True)
         film = self.cfg.env.eval.video_cfg

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from rlinf.core.protocols import Cluster
 from rlinf.runners.checkpoints.run_folder import RunFolder
-from rlinf.runners.embodied.evaluation import EmbodiedEvalRunner, episode_protocol
+from rlinf.runners.embodied.evaluation import EmbodiedEvalRunner, evaluated_protocol
 from rlinf.runners.embodied.rules import EMBODIED
 from rlinf.runners.embodied.runner import EmbodiedRunner
 from rlinf.runners.embodied.schema import EmbodiedConfig, PlayedConfig
@@ -21,7 +21,7 @@ def evaluation(cfg: PlayedConfig, cluster: Cluster, policy: EvaluatedPolicy) -> 
     from rlinf.runners.embodied.env_worker import EnvWorker
     from rlinf.runners.embodied.rollout_worker import MultiStepRolloutWorker
 
-    expect_protocol(policy.published, episode_protocol(cfg, final=True))
+    expect_protocol(policy.published, evaluated_protocol(cfg, policy))
     prepare(cluster, rollout=MultiStepRolloutWorker, env=EnvWorker)
     return EmbodiedEvalRunner(
         cfg=cfg,

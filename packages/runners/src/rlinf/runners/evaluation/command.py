@@ -28,8 +28,12 @@ from rlinf.runners.evaluation.policy import EvaluatedPolicy, weight_sums
 from rlinf.runners.evaluation.published import read_protocol, repeated_episodes
 from rlinf.runners.evaluation.suites import read_suite
 from rlinf.runners.evaluation.tables import table
+from rlinf.runners.task_types import task_type_of
 
 _WAYS = "Name a global_step_N folder or the folder of a run; or --config-name RECIPE, with runner.ckpt_path=… for its weights."
+
+_Configured = tuple[Mapping[str, Any], Mapping[str, Any] | None]
+"""A configuration, and what it was before it was changed."""
 
 _OVERRIDE = "Write key=value, such as runner.seed=2."
 
@@ -42,6 +46,8 @@ class EvaluationCommand:
     """What is evaluated; None for what a recipe starts from."""
     data: Mapping[str, Any]
     """The configuration of the checkpoint or of the recipe with the changes, not yet read into types."""
+    own: Mapping[str, Any] | None = None
+    """The same without the changes, of a recipe its sections and their keys; None where nothing is changed."""
     suite: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
     """The same for each entry of a suite; none without one."""
     published: EvalProtocol | None = None
@@ -85,6 +91,7 @@ class EvaluationCommand:
             files=files,
             command=self.line,
             published=self.published,
+            model=None if self.checkpoint is None else _own_configuration(self.checkpoint).get("actor", {}).get("model"),
         )
 
 
@@ -125,8 +132,9 @@ def parse_evaluation(argv: Sequence[str], *, config_dir: Path, description: str)
         own = args.config_dir == config_dir
         folder = recipe_folder(args.config_name, config_dir) if own else args.config_dir
 
-        def composed(changes: Sequence[str]) -> Mapping[str, Any]:
-            return _without_resuming(compose_recipe(folder, args.config_name, changes).data)
+        def composed(changes: Sequence[str]) -> _Configured:
+            composition = compose_recipe(folder, args.config_name, changes)
+            return _without_resuming(composition.data), composition.recipe
 
         return _command(None, composed, overrides, entries, published, line, started)
     # Without a checkpoint, argparse takes the first override for one.
@@ -145,21 +153,22 @@ def parse_evaluation(argv: Sequence[str], *, config_dir: Path, description: str)
 
 def _command(
     checkpoint: Checkpoint | None,
-    configure: Callable[[Sequence[str]], Mapping[str, Any]],
+    configure: Callable[[Sequence[str]], _Configured],
     overrides: Sequence[str],
     entries: Mapping[str, Sequence[str]],
     published: EvalProtocol | None,
     line: str,
     started: float,
 ) -> EvaluationCommand:
-    data = configure(overrides)
+    data, own = configure(overrides)
     if published is not None and published.kind == EpisodeProtocol.kind:
         data = repeated_episodes(data, published, [override.lstrip("+").partition("=")[0] for override in overrides])
     return EvaluationCommand(
         checkpoint=checkpoint,
         data=data,
+        own=own,
         # What the command line says holds for every entry.
-        suite={name: configure([*changes, *overrides]) for name, changes in entries.items()},
+        suite={name: configure([*changes, *overrides])[0] for name, changes in entries.items()},
         published=published,
         line=line,
         started=started,
@@ -177,21 +186,22 @@ def told(report: EvalReport[Any], policy: EvaluatedPolicy) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _changed(checkpoint: Checkpoint, overrides: Sequence[str]) -> Mapping[str, Any]:
-    """The configuration of a checkpoint as it holds here and now, with overrides."""
+def _changed(checkpoint: Checkpoint, overrides: Sequence[str]) -> _Configured:
+    """The configuration of a checkpoint as it holds here and now, with overrides and without."""
     for override in overrides:
         if "=" not in override:
             raise ConfigError(override, "not an override", _OVERRIDE)
     try:
-        before, changes = OmegaConf.create(_own_configuration(checkpoint)), OmegaConf.from_dotlist(list(overrides))
+        own = _own_configuration(checkpoint)
+        before, changes = OmegaConf.create(own), OmegaConf.from_dotlist(list(overrides))
         merged = cast("Mapping[str, Any]", OmegaConf.to_container(OmegaConf.merge(before, changes)))
         explicit = flatten(OmegaConf.to_container(changes))
-        data, _ = replace_parameters(_own_configuration(checkpoint), merged, explicit=explicit)
+        data, _ = replace_parameters(own, merged, explicit=explicit, schema=task_type_of(merged, own).config)
     except (OmegaConfBaseException, YAMLError) as error:
         raise ConfigError(" ".join(overrides), " ".join(str(error).split()), _OVERRIDE) from error
     if data["runner"].get("ckpt_path") is not None:
         raise ConfigError("runner.ckpt_path", "a checkpoint is evaluated with its own weights", "Name a recipe with --config-name.")
-    return _without_resuming(data)
+    return _without_resuming(data), own
 
 
 def _own_configuration(checkpoint: Checkpoint) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rlinf.core.checkpoints.weight_files import INDEX_SUFFIX, find_weights, read_shards
+from rlinf.core.config.provenance import flatten
 from rlinf.core.evaluation import EvalProtocol
 from rlinf.runners.checkpoints.run_folder import RunFolder
 from rlinf.runners.config.schema import RunnerConfig
@@ -35,6 +36,8 @@ class EvaluatedPolicy:
     """The command line."""
     published: EvalProtocol | None = None
     """The protocol that is repeated, if one is."""
+    model: Mapping[str, Any] | None = None
+    """`actor.model` of the checkpoint; None without one."""
 
     @property
     def described(self) -> dict[str, Any]:
@@ -45,6 +48,13 @@ class EvaluatedPolicy:
     def step(self) -> int:
         """After how many iterations of training the weights were saved."""
         return int(self.state.get("step", 0))
+
+    def changed(self, source: Mapping[str, Any]) -> dict[str, Any] | None:
+        """What a configuration changes of `actor.model` of the checkpoint, by dotted key; None for nothing, or without one."""
+        if self.model is None:
+            return None
+        before, after = flatten(self.model), flatten(source["actor"]["model"])
+        return {key: after.get(key) for key in sorted({*before, *after}) if before.get(key) != after.get(key)} or None
 
     def folder(self, protocol: EvalProtocol) -> RunFolder:
         """Where the results go, so that those of another protocol are left alone."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rlinf.core.capabilities import HasFingerprint
@@ -169,7 +169,7 @@ class ReasoningEvalRunner:
 
     def run(self) -> EvalReport[ProblemResult]:
         """Has the problems of the last evaluation answered, and writes the report and what was answered."""
-        protocol = self.evaluator.protocol(final=True)
+        protocol = replace(self.evaluator.protocol(final=True), model=self.policy.changed(self.cfg.source))
         expect_protocol(self.policy.published, protocol)
         folder = self.policy.folder(protocol)
         folder.path.mkdir(parents=True, exist_ok=True)

@@ -246,6 +246,55 @@ def test_a_film_that_is_gone_is_found_before_a_frame_is_read(tmp_path):
     LeRobot(path=str(folder), episodes=3).check("data")  # of a file that is not needed nothing is expected
 
 
+MAIN = "videos/observation.images.main/chunk-000/file-000.mp4"
+
+
+def _shorter(folder):
+    """A whole film with fewer frames than its episodes."""
+    other = record(folder.with_name("other"), EPISODES[2:], use_videos=True)
+    (other / MAIN).replace(folder / MAIN)
+
+
+FILMS = {
+    "cut": (lambda f: _cut(f / MAIN), "can't be read \\(it "),
+    "cut at its end": (lambda f: (f / MAIN).write_bytes((f / MAIN).read_bytes()[:-3]), "can't be read \\(it was cut"),
+    "empty": (lambda f: (f / MAIN).write_bytes(b""), "can't be read \\(it is no MP4"),
+    "something else": (lambda f: (f / MAIN).write_bytes(b"not a film at all"), "can't be read \\(it "),
+    "too short": (_shorter, "expected 9"),
+}
+
+
+@pytest.mark.parametrize("damage", FILMS)
+def test_a_film_that_is_cut_or_short_is_found_by_its_index(tmp_path, damage):
+    folder = record(tmp_path / "data", use_videos=True)
+    LeRobot(path=str(folder)).check("data")
+    inflict, said = FILMS[damage]
+    inflict(folder)
+    with pytest.raises(ConfigError, match=rf"^data\.path: .*file-000\.mp4' of .*{said}"):
+        LeRobot(path=str(folder)).check("data")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"min": [0.0]}, r"min of 'action' in 'meta/stats\.json' of .* has the shape \[1\], the feature \[4\]"),
+        ({"std": [1.0, -1.0, 1.0, 1.0]}, "'action' in .* has a min above its max, or an std below 0"),
+        ({"min": [9.0] * 4, "max": [1.0] * 4}, "'action' in .* has a min above its max, or an std below 0"),
+        ({"max": "many"}, "'action' in .* holds no numbers"),
+        (None, r"'meta/stats\.json' of .* can't be read"),
+    ],
+)
+def test_wrong_statistics_are_refused_and_missing_ones_are_not_needed(tmp_path, changes, said):
+    folder = record(tmp_path / "data", EPISODES[:1], use_videos=False)
+    file = folder / "meta/stats.json"
+    found = json.loads(file.read_text())
+    file.write_text("{" if changes is None else json.dumps({**found, "action": {**found["action"], **changes}}))
+    with pytest.raises(ConfigError, match=rf"^data\.path: {said}"):
+        LeRobot(path=str(folder)).check("data")
+    file.unlink()
+    LeRobot(path=str(folder)).check("data")
+
+
 def test_there_are_no_transitions_without_what_was_seen_last(recorded):
     with pytest.raises(ShapeError, match="expected one observation more than actions, episode 0 has not"):
         transitions(LeRobot(path=str(recorded[0])).open().episodes())

@@ -135,6 +135,7 @@ def test_check(tmp_path):
         Remote(python=sys.executable, env="maniskill", params={"task_idd": "PushCube-v1"}).check("env.train")
     with pytest.raises(UnknownName, match=r"env\.train\.env: no environment named 'maniskil'\. Did you mean 'maniskill'"):
         Remote(python=sys.executable, env="maniskil").check("env.train")
+    Remote(python="/no/python", env="maniskill").check_films("films", "leave them out")  # `check` says it
     Remote(python="python", env="registered_only_there").check("env.train")
     Remote(python=sys.executable, env="a_module_that_only_it_has:Thing").check("env.train")
     with pytest.raises(ConfigError, match=r"deadlines\.step: a deadline must be above 0 s"):
@@ -155,6 +156,8 @@ def test_only_rlinf_is_lent(tmp_path):
     found = subprocess.run([python, "-c", "import torch"], capture_output=True, env={"PYTHONPATH": str(site)}, check=False)
     assert b"ModuleNotFoundError" in found.stderr
     config = Remote(python=python, env="tabletop", paths=(str(site),))
+    with pytest.raises(ConfigError, match=r"^films: .* need PIL, imageio, imageio_ffmpeg, which it can't import.*leave them out"):
+        config.check_films("films", "leave them out")
     env = config.make(2, max_episode_steps=5, ignore_terminations=False, render=False)
     assert np.isfinite(env.reset(seed=0)[0]["states"]).all()
     environment = Path(f"/proc/{env.unwrapped.processes[0]}/environ").read_bytes().split(b"\0")

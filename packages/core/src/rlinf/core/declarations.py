@@ -220,6 +220,23 @@ class RunsElsewhere(Protocol):
 
 
 @runtime_checkable
+class ChecksFilms(Protocol):
+    """An environment's configuration that knows where else than in this process films need something."""
+
+    def check_films(self, place: str, otherwise: str) -> None:
+        """Refuses films without what makes them.
+
+        Args:
+            place: the key that asks for films, for the message.
+            otherwise: what to do without them, for the message.
+
+        Raises:
+            ConfigError: a module is missing there.
+        """
+        ...
+
+
+@runtime_checkable
 class Checks(Protocol):
     """A configuration that can look at this machine: whether what it needs is installed, and whether its files are there."""
 

@@ -12,7 +12,7 @@ import io
 import json
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, cast
@@ -24,13 +24,13 @@ from PIL import Image
 from rlinf.core.data import ArraySpec, EnvSpec
 from rlinf.core.data.offline import Array, OfflineEpisode
 from rlinf.core.errors import ConfigError, did_you_mean
+from rlinf.envs.offline._lerobot_damage import AGAIN, check_data, check_film, check_statistics, no_file
 from rlinf.envs.offline._lerobot_files import column, film, rows, tasks
 from rlinf.envs.offline.lerobot import LeRobot, dataset_folders
 from rlinf.envs.recording.frames import INTERVENED, POLICY_ACTION
 
 parquet: Any = importlib.import_module("pyarrow.parquet")
 
-_AGAIN: Final = "Copy it again, or record it anew."
 _HALF: Final = 0.5
 """Others write truth values as numbers."""
 _IMAGES: Final = ("image", "video")
@@ -150,15 +150,15 @@ class _Dataset:
             total = int(info["total_episodes"])
             if len(self._rows) < total:
                 problem = f"'meta/info.json' of '{folder}' counts {total} episodes, found {len(self._rows)} in 'meta/episodes'"
-                raise ConfigError("dataset.path", problem, _AGAIN)
+                raise ConfigError("dataset.path", problem, AGAIN)
             self._rows = self._rows[:total]
             self.tasks = tasks(folder / "meta" / "tasks.parquet")
         except FileNotFoundError as error:
-            raise self._no_file(folder / "meta" / "tasks.parquet") from error
+            raise no_file(self.folder, folder / "meta" / "tasks.parquet") from error
         except KeyError as error:
-            raise ConfigError("dataset.path", f"'meta/info.json' of '{folder}' has no {error}", _AGAIN) from error
+            raise ConfigError("dataset.path", f"'meta/info.json' of '{folder}' has no {error}", AGAIN) from error
         except (OSError, ValueError) as error:
-            raise ConfigError("dataset.path", f"'{folder}' can't be read ({error})", _AGAIN) from error
+            raise ConfigError("dataset.path", f"'{folder}' can't be read ({error})", AGAIN) from error
         self.keys = self._named()
         self.shape(config.action)
 
@@ -175,30 +175,17 @@ class _Dataset:
             frames[path] = frames.get(path, 0) + int(row["length"])
         stored = [name for name, about in self.features.items() if about["dtype"] != "video"]
         for path, expected in frames.items():
-            self._check_data(path, expected, stored)
-        films = [f for features, _ in self.keys.values() for f in features if self.features[f]["dtype"] == "video"]
-        for path in sorted({self._film_file(name, row) for name in films for row in self._rows}):
-            if not path.is_file():
-                raise self._no_file(path)
-
-    def _check_data(self, path: Path, frames: int, stored: Sequence[str]) -> None:
-        name = path.relative_to(self.folder)
-        try:
-            footer = parquet.read_metadata(path)
-        except FileNotFoundError as error:
-            raise self._no_file(path) from error
-        except (OSError, ValueError) as error:
-            raise ConfigError("dataset.path", f"'{name}' of '{self.folder}' can't be read ({error})", _AGAIN) from error
-        if footer.num_rows < frames:
-            problem = f"found {footer.num_rows} frames in '{name}' of '{self.folder}', expected {frames}"
-            raise ConfigError("dataset.path", problem, _AGAIN)
-        there = set(footer.schema.to_arrow_schema().names)
-        lacking = next((feature for feature in stored if feature not in there), None)
-        if lacking is not None:
-            raise ConfigError("dataset.path", f"'{name}' of '{self.folder}' has no '{lacking}'", _AGAIN)
-
-    def _no_file(self, path: Path) -> ConfigError:
-        return ConfigError("dataset.path", f"'{self.folder}' has no file '{path.relative_to(self.folder)}'", _AGAIN)
+            check_data(self.folder, path, expected, stored)
+        shown = [f for features, _ in self.keys.values() for f in features if self.features[f]["dtype"] == "video"]
+        films: dict[Path, int] = {}
+        for name, row in ((name, row) for name in shown for row in self._rows):
+            path = self._film_file(name, row)
+            films[path] = max(films.get(path, 0), self._first_frame(name, row) + int(row["length"]))
+        for path, expected in sorted(films.items()):
+            check_film(self.folder, path, expected)
+        for name, about in self.stats.items():
+            if name in self.features and self.features[name]["dtype"] not in (*_IMAGES, "string"):
+                check_statistics(self.folder, name, self.shape(name), about)
 
     def keep(self, episodes: int) -> None:
         """Forgets all episodes but the first ones."""
@@ -206,11 +193,20 @@ class _Dataset:
 
     @cached_property
     def stats(self) -> Mapping[str, Any]:
-        """What `meta/stats.json` says; empty if there is none."""
+        """What `meta/stats.json` says, by feature; empty if there is none.
+
+        Raises:
+            ConfigError: it is no JSON of a mapping.
+        """
         try:
-            return json.loads((self.folder / "meta" / "stats.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            found: object = json.loads((self.folder / "meta" / "stats.json").read_text(encoding="utf-8"))
+        except FileNotFoundError:
             return {}
+        except (OSError, ValueError) as error:
+            raise ConfigError("dataset.path", f"'meta/stats.json' of '{self.folder}' can't be read ({error})", AGAIN) from error
+        if not isinstance(found, dict):
+            raise ConfigError("dataset.path", f"'meta/stats.json' of '{self.folder}' is no mapping of features", AGAIN)
+        return cast("dict[str, Any]", found)
 
     def shape(self, feature: str, key: str = "action") -> tuple[int, ...]:
         """Of one frame.
@@ -310,7 +306,7 @@ class _Dataset:
             else:
                 self._read_videos(name, images)
         except (OSError, ValueError, RuntimeError) as error:
-            raise ConfigError("dataset.path", f"{name} of '{self.folder}' can't be read ({error})", _AGAIN) from error
+            raise ConfigError("dataset.path", f"{name} of '{self.folder}' can't be read ({error})", AGAIN) from error
         return images
 
     def _read_pngs(self, name: str, images: NDArray[np.uint8]) -> None:
@@ -330,7 +326,7 @@ class _Dataset:
         for path, filmed in by_file.items():
             wanted: dict[int, int] = {}
             for row in filmed:
-                first = round(float(row[f"videos/{name}/from_timestamp"]) * self._fps)
+                first = self._first_frame(name, row)
                 wanted |= {first + t: int(row["dataset_from_index"]) + t for t in range(int(row["length"]))}
             for number, frame in enumerate(film(path, images.shape[1:3])):
                 if number in wanted:
@@ -353,6 +349,10 @@ class _Dataset:
     def _data_file(self, row: Mapping[str, Any]) -> Path:
         named = self._paths["data"].format(chunk_index=int(row["data/chunk_index"]), file_index=int(row["data/file_index"]))
         return self.folder / named
+
+    def _first_frame(self, name: str, row: Mapping[str, Any]) -> int:
+        """Of an episode in its film."""
+        return round(float(row[f"videos/{name}/from_timestamp"]) * self._fps)
 
     def _film_file(self, name: str, row: Mapping[str, Any]) -> Path:
         chunk, file = row[f"videos/{name}/chunk_index"], row[f"videos/{name}/file_index"]

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError
 from rlinf.core.protocols import EnvConfig
 from rlinf.core.registry import ENVS
-from rlinf.envs.remote.launch import Deadlines, Launch, target
+from rlinf.envs.remote.launch import HIDDEN, Deadlines, Launch, target
 from rlinf.envs.spaces import Vector, describe
+
+_FILMS: Final = ("PIL", "imageio", "imageio_ffmpeg")
+"""What films need in the interpreter, which draws and renders."""
+_ASKED_S: Final = 30.0
+"""What it is given to answer which of them it has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +76,30 @@ class Remote(OtherProcesses):
             ENVS.build(self.env, self.params, place=f"{place}.params")
         elif os.path.expanduser(self.python) == sys.executable:
             ENVS.get(self.env, place=f"{place}.env")
+
+    def check_films(self, place: str, otherwise: str) -> None:
+        """Refuses films where the interpreter can't import what makes them; asks it, which takes as long as its start.
+
+        Raises:
+            ConfigError: with the module; a broken interpreter is told when it is needed.
+        """
+        look = f"from importlib.util import find_spec; print(*[m for m in {_FILMS!r} if find_spec(m) is None])"
+        command = [os.path.expanduser(self.python), "-P", "-c", look]
+        try:
+            # The interpreter that the user names.
+            asked = subprocess.run(  # noqa: S603
+                command, capture_output=True, text=True, check=True, timeout=_ASKED_S, env=self._environ()
+            )
+        except (OSError, subprocess.SubprocessError):
+            return
+        missing = asked.stdout.split()
+        if missing:
+            problem = f"films of an environment in '{self.python}' need {', '.join(missing)}, which it can't import"
+            raise ConfigError(place, problem, f"{self.python} -m pip install pillow 'imageio[ffmpeg]', or {otherwise}.")
+
+    def _environ(self) -> dict[str, str]:
+        folders = {"PYTHONPATH": os.pathsep.join(self.paths)} if self.paths else {}
+        return {**{key: value for key, value in os.environ.items() if key not in HIDDEN}, **folders, **self.variables}
 
     def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Vector:
         """`num_envs` environments in one process.

@@ -19,7 +19,7 @@ from rlinf.core.registry import ENVS
 # Read when a library is loaded, so they must be set before the process starts.
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 # PYTHONPATH and PYTHONHOME lead an interpreter to our packages; so does the last one, which macOS sets for a virtual environment.
-_HIDDEN = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "__PYVENV_LAUNCHER__")
+HIDDEN = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "__PYVENV_LAUNCHER__")
 
 
 class SimulatorDied(RLinfError):
@@ -118,7 +118,7 @@ def start(launch: Launch, folder: RunFolder, index: int, memory: SharedMemory) -
     """
     # `-P` keeps the working directory off the import path, where a folder may be named like a package of the simulator.
     command = [launch.python, "-P", "-m", "rlinf.envs.remote.server", str(memory.fd)]
-    variables = {key: value for key, value in os.environ.items() if key not in _HIDDEN}
+    variables = {key: value for key, value in os.environ.items() if key not in HIDDEN}
     variables["PYTHONPATH"] = os.pathsep.join([folder.import_path, *launch.paths] if launch.lend else launch.paths)
     if launch.threads is not None:
         variables |= dict.fromkeys(_THREADS, str(launch.threads))

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from rlinf.core.declarations import ChecksFilms
 from rlinf.core.errors import ConfigError
 from rlinf.core.protocols import EnvConfig
 from rlinf.core.registry import require_modules
 from rlinf.runners.config.schema import not_negative
 
 FILMED: Final = "env.eval.video_cfg.save_video"
+_OTHERWISE: Final = "set it to false"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,11 +31,16 @@ class VideoConfig:
 
 
 def check_films(films: VideoConfig, env: EnvConfig) -> None:
-    """Refuses films without what makes them, in the process of the environments, for those of rlinf-envs; others are unknown.
+    """Refuses films without what makes them, here and where the environments are, for those of rlinf-envs; others are unknown.
 
     Raises:
         MissingExtra: a module is not installed.
+        ConfigError: it is not installed for the interpreter of the environments.
     """
-    if films.save_video and type(env).__module__.startswith("rlinf.envs."):
+    if not films.save_video:
+        return
+    if type(env).__module__.startswith("rlinf.envs."):
         modules = ("PIL", "imageio", "imageio_ffmpeg")
-        require_modules(*modules, place=FILMED, extra="rlinf-envs[video]", otherwise="set it to false")
+        require_modules(*modules, place=FILMED, extra="rlinf-envs[video]", otherwise=_OTHERWISE)
+    if isinstance(env, ChecksFilms):
+        env.check_films(FILMED, _OTHERWISE)

@@ -1,0 +1,67 @@
+"""What is refused of the files of a LeRobot dataset before a frame is read. Only imported when one is opened."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, cast
+
+import numpy as np
+
+from rlinf.core.errors import ConfigError
+from rlinf.envs.offline._mp4 import frame_count
+
+parquet: Any = importlib.import_module("pyarrow.parquet")
+
+AGAIN: Final = "Copy it again, or record it anew."
+
+
+def check_data(folder: Path, path: Path, frames: int, stored: Sequence[str]) -> None:
+    name = path.relative_to(folder)
+    try:
+        footer = parquet.read_metadata(path)
+    except FileNotFoundError as error:
+        raise no_file(folder, path) from error
+    except (OSError, ValueError) as error:
+        raise ConfigError("dataset.path", f"'{name}' of '{folder}' can't be read ({error})", AGAIN) from error
+    if footer.num_rows < frames:
+        problem = f"found {footer.num_rows} frames in '{name}' of '{folder}', expected {frames}"
+        raise ConfigError("dataset.path", problem, AGAIN)
+    there = set(footer.schema.to_arrow_schema().names)
+    lacking = next((feature for feature in stored if feature not in there), None)
+    if lacking is not None:
+        raise ConfigError("dataset.path", f"'{name}' of '{folder}' has no '{lacking}'", AGAIN)
+
+
+def check_film(folder: Path, path: Path, frames: int) -> None:
+    name = path.relative_to(folder)
+    try:
+        found = frame_count(path)
+    except FileNotFoundError as error:
+        raise no_file(folder, path) from error
+    except (OSError, ValueError) as error:
+        raise ConfigError("dataset.path", f"'{name}' of '{folder}' can't be read ({error})", AGAIN) from error
+    if found is not None and found < frames:
+        problem = f"found {found} frames in '{name}' of '{folder}', expected {frames}"
+        raise ConfigError("dataset.path", problem, AGAIN)
+
+
+def check_statistics(folder: Path, feature: str, shape: tuple[int, ...], about: object) -> None:
+    """Refuses what can't be true of numbers; for the bounds of actions it is believed."""
+    place, remedy = f"'{feature}' in 'meta/stats.json' of '{folder}'", f"{AGAIN} Without this file it is read, too."
+    found = cast("dict[str, Any]", about) if isinstance(about, dict) else {}
+    try:
+        least, most, deviation = (np.asarray(found.get(name, np.zeros(shape)), float) for name in ("min", "max", "std"))
+    except (TypeError, ValueError) as error:
+        raise ConfigError("dataset.path", f"{place} holds no numbers ({error})", remedy) from error
+    for name, values in (("min", least), ("max", most), ("std", deviation)):
+        if values.shape != shape:
+            problem = f"{name} of {place} has the shape {list(values.shape)}, the feature {list(shape)}"
+            raise ConfigError("dataset.path", problem, remedy)
+    if (deviation < 0).any() or ("min" in found and "max" in found and (least > most).any()):
+        raise ConfigError("dataset.path", f"{place} has a min above its max, or an std below 0", remedy)
+
+
+def no_file(folder: Path, path: Path) -> ConfigError:
+    return ConfigError("dataset.path", f"'{folder}' has no file '{path.relative_to(folder)}'", AGAIN)

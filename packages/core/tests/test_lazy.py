@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from rlinf.core.lazy import lazy_module
+from rlinf.core.lazy import import_held, lazy_module
 
 AT_FIRST_USE = """
 import sys
@@ -29,6 +29,8 @@ def test_every_holder_gets_the_module(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     one, two = importlib.import_module("light_one"), importlib.import_module("light_two")
     assert "heavy_one" not in sys.modules
+    import_held("light_two")
+    assert "heavy_one" in sys.modules, "ahead of its first use"
     assert two.weight() == 3
     assert one.heavy_one is two.heavy_one is sys.modules["heavy_one"]
 

@@ -2,6 +2,8 @@
 
 import math
 import pickle
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -204,6 +206,13 @@ def test_drift_of_parts_is_drift_of_all():
     assert {n: m.mean for n, m in parts.items()} == pytest.approx({n: m.mean for n, m in whole.items()})
     assert largest <= whole["logprob_gap/max_bound"].mean <= largest * int(mask.sum()) ** (1 / 32)
     assert LargestBound(0.0).mean == 0
+
+
+def test_a_metric_reaches_a_driver_that_does_not_import_torch():
+    code = (
+        f"import pickle, sys; assert pickle.loads({pickle.dumps(LargestBound(1.0))!r}).mean == 1; assert 'torch' not in sys.modules"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=240, check=False).returncode == 0
 
 
 class Divides(torch.nn.Module):

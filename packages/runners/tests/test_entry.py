@@ -71,6 +71,25 @@ def test_a_workers_own_frames_come_first_and_all_frames_on_request(monkeypatch: 
     assert f"All frames of env[0]:\n{whole}" in describe(error)
 
 
+def test_the_driver_of_an_embodied_run_does_without_torch() -> None:
+    """It names the classes of the workers, which import torch in their own processes, and writes curves for TensorBoard."""
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from tempfile import TemporaryDirectory\n"
+        "from rlinf.runners.embodied import actor_worker, env_worker, rollout_worker\n"
+        "from rlinf.runners.off_policy import actor_worker, exploration\n"
+        "from rlinf.runners.reporting.loggers.files import TensorBoardLogger\n"
+        "from rlinf.runners.reporting.loggers.registry import LoggedRun\n"
+        "with TemporaryDirectory() as folder:\n"
+        "    logger = TensorBoardLogger(LoggedRun(folder=Path(folder), project='a', name='b', config={}))\n"
+        "    logger.write(1, {'a': 1.0})\n"
+        "    logger.close()\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=240, check=False).returncode == 0
+
+
 def test_torch_is_loaded_for_a_run_and_not_for_help() -> None:
     code = (
         "import sys, rlinf.runners.commands\n"

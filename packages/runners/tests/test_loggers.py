@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from rlinf.core.errors import ConfigError, MissingExtra, RLinfError
 from rlinf.runners.checkpoints.run_folder import RunFolder
@@ -85,7 +86,8 @@ def test_a_run_writes_to_all_loggers_that_it_names(configured: Any, tmp_path: Pa
     assert logger.run.config == cfg.source
     assert rows(tmp_path / "metrics.csv") == [{"step": "1", "env/return": "0.5"}]
     assert json.loads((tmp_path / "metrics.jsonl").read_text()) == {"step": 1, "env/return": 0.5}
-    assert list((tmp_path / "tensorboard").glob("events*"))
+    events: Any = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert [(point.step, point.value) for point in events.Scalars("env/return")] == [(1, 0.5)]
 
 
 def test_a_full_disk_is_named_and_leaves_no_half_line_to_a_run_that_goes_on(configured: Any, tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def test_what_a_machine_says_of_itself() -> None:
 def test_what_was_set_since_ray_was_started_goes_to_all_nodes() -> None:
     started = {"A": "1", "PATH": "/bin", "B": "2"}
     now = {"A": "1", "B": "3", "PATH": "/venv/bin:/bin", "PWD": "/x", "RAY_ADDRESS": "y", "RLINF_NODE_RANK": "0", "C": ""}
-    now["CUDA_VISIBLE_DEVICES"] = "1"
+    now |= {"CUDA_VISIBLE_DEVICES": "1", "PYTHONPYCACHEPREFIX": "/home/me/.cache"}
     changes = changes_since(started, now)
     assert changes == {"B": "3", "PATH": "/venv/bin:/bin", "C": ""}
     there = {"PATH": "/opt/bin:/bin", "A": "other"}

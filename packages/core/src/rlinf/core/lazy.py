@@ -47,6 +47,17 @@ def lazy_module(name: str) -> ModuleType:
     return _LazyModule(name)
 
 
+def import_held(module: str) -> None:
+    """Imports what a module holds of `lazy_module`, where there is time for it before the first use.
+
+    Args:
+        module: its name; it is imported.
+    """
+    for value in list(vars(sys.modules[module]).values()):
+        if isinstance(value, _LazyModule):
+            importlib.import_module(value.__name__)
+
+
 class _LazyModule(ModuleType):
     def __getattr__(self, attribute: str) -> Any:
         # The import system's lock makes another thread wait that asks meanwhile, so nobody sees half a module.

@@ -12,6 +12,7 @@ from types import FrameType
 
 from rlinf.core.errors import RefusedByWorker, RLinfError, WorkerError
 from rlinf.core.installing import import_from_here
+from rlinf.runners.bytecode import keep_bytecode
 
 INTERRUPTED = 130
 _SPINS = "10000"
@@ -28,8 +29,10 @@ def run_app(main: Callable[[Sequence[str]], int], argv: Sequence[str] | None = N
     An error of ours is shown without our traceback, and a worker's with the frames of its own code only, unless `--traceback` or
     `RLINF_TRACEBACK=1` asks for all of both. Modules of the current folder can be imported, as with `python -m`. SIGINT and SIGTERM
     stop the run in order; while it stops, further ones are ignored. Threads of torch soon sleep where they wait for each other
-    (`GOMP_SPINCOUNT`, unless it or `OMP_WAIT_POLICY` is set): libgomp reads that when torch is first imported.
+    (`GOMP_SPINCOUNT`, unless it or `OMP_WAIT_POLICY` is set): libgomp reads that when torch is first imported. Where
+    `PYTHONDONTWRITEBYTECODE` is set, compiled code is kept in a cache folder of the user's.
     """
+    keep_bytecode()
     import_from_here()
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", _SPINS)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from rlinf.core.errors import ShapeError
 from rlinf.core.metrics import Metric, Statistic
+from rlinf.engines.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 POWER = 32
 
@@ -29,7 +31,6 @@ class LargestBound(Statistic):
         return self.powers ** (1 / POWER)
 
 
-@torch.no_grad()
 def drift(rollout: Tensor, trainer: Tensor, mask: Tensor, *, tolerance: float = 0.1) -> dict[str, Statistic]:
     """Metrics of the gap Δ = log π_trainer − log π_rollout of decisions that the rollout drew.
 
@@ -48,15 +49,16 @@ def drift(rollout: Tensor, trainer: Tensor, mask: Tensor, *, tolerance: float = 
     Raises:
         ShapeError: shapes differ.
     """
-    gap = gaps(rollout, trainer, mask)
-    weight = float(gap.numel())
-    return {
-        "logprob_gap/k1": Metric(-float(gap.sum()), weight),
-        "logprob_gap/k3": Metric(float((torch.expm1(gap) - gap).sum()), weight),
-        "logprob_gap/abs": Metric(float(gap.abs().sum()), weight),
-        "logprob_gap/max_bound": LargestBound(float((gap.abs() ** POWER).sum())),
-        "logprob_gap/beyond": Metric(float(beyond(gap, tolerance).sum()), weight),
-    }
+    with torch.no_grad():
+        gap = gaps(rollout, trainer, mask)
+        weight = float(gap.numel())
+        return {
+            "logprob_gap/k1": Metric(-float(gap.sum()), weight),
+            "logprob_gap/k3": Metric(float((torch.expm1(gap) - gap).sum()), weight),
+            "logprob_gap/abs": Metric(float(gap.abs().sum()), weight),
+            "logprob_gap/max_bound": LargestBound(float((gap.abs() ** POWER).sum())),
+            "logprob_gap/beyond": Metric(float(beyond(gap, tolerance).sum()), weight),
+        }
 
 
 def gaps(rollout: Tensor, trainer: Tensor, mask: Tensor) -> Tensor:

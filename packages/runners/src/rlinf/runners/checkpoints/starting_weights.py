@@ -8,9 +8,7 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, cast
 
-import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariableType]
 
 from rlinf.core.capabilities import LoadsNetwork
 from rlinf.core.checkpoints.weight_files import INDEX_SUFFIX, find_weights, read_shards
@@ -19,6 +17,7 @@ from rlinf.core.errors import CheckpointError, ConfigError, WeightSyncError
 from rlinf.runners.checkpoints.checkpoint import model_of
 from rlinf.runners.checkpoints.public_folders import of_another_project, of_folder, of_hugging_face
 from rlinf.runners.config.schema import ModelSection
+from rlinf.runners.lazy import torch
 
 KEY = "runner.ckpt_path"
 FRESH = ("value_head.", "critic.", "q_head.", "noise_net.")
@@ -110,6 +109,8 @@ def read_weights(file: Path, key: str = KEY) -> Weights[torch.Tensor]:
 
 
 def _tensors(file: Path, key: str) -> dict[str, torch.Tensor]:
+    from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariableType]
+
     try:
         found: object = (
             load_file(file) if file.suffix == ".safetensors" else torch.load(file, map_location="cpu", weights_only=True)

@@ -6,10 +6,9 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
-import torch
 
 from rlinf.core.capabilities import HasReference, PolicyLoss, RecurrentPolicy, TakesPolicyLoss
 from rlinf.core.data import Batch, Rescored, Trajectory
@@ -24,6 +23,7 @@ from rlinf.runners.embodied.playing.arrivals import Arrivals, joined
 from rlinf.runners.embodied.playing.rows import group_metrics
 from rlinf.runners.embodied.schema import EmbodiedConfig
 from rlinf.runners.embodied.topology import Topology
+from rlinf.runners.lazy import torch
 from rlinf.runners.training.agreement import coarsest, decision_logprobs, decision_scores
 from rlinf.runners.training.devices import device_of, placed
 from rlinf.runners.training.finite import check_credit, check_finite
@@ -33,7 +33,7 @@ from rlinf.runners.training.publishing import publish
 from rlinf.runners.training.reference import frozen, keeping_reference
 from rlinf.runners.training.tensors import to_torch
 
-Ask = Callable[[Batch[Any]], Rescored[torch.Tensor]]
+Ask: TypeAlias = "Callable[[Batch[Any]], Rescored[torch.Tensor]]"
 """Says of decisions how likely they are."""
 
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from rlinf.core.data import Batch, Trajectory
 from rlinf.core.data.arrays import as_numpy
 from rlinf.core.declarations import needs_of
 from rlinf.core.metrics import Metric, Statistic
 from rlinf.runners.embodied.schema import EmbodiedAlgorithmConfig, EmbodiedConfig
+from rlinf.runners.lazy import torch
 from rlinf.runners.training.tensors import to_torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def without_cut_off(rows: Trajectory[Tensor], config: EmbodiedConfig) -> tuple[Trajectory[Tensor], dict[str, Statistic]]:

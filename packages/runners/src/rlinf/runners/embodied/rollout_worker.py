@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-import torch
-from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariableType]
 
 from rlinf.core.capabilities import HasExplorationSchedule, RealTimeChunkingPolicy, RecurrentPolicy
 from rlinf.core.data import Decision, EnvSpec, Weights
@@ -33,6 +31,7 @@ from rlinf.runners.embodied.topology import (
     answer_queue,
     request_queue,
 )
+from rlinf.runners.lazy import torch
 from rlinf.runners.training.devices import placed
 from rlinf.runners.training.tensors import observed, to_numpy, to_torch
 
@@ -81,6 +80,8 @@ class MultiStepRolloutWorker(Worker):
         """Takes the weights of a checkpoint, or those that a run would start from."""
         policy, topology = self._ready()
         if checkpoint_file is not None:
+            from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariableType]
+
             policy.load(Weights(tensors=load_file(Path(checkpoint_file)), version=version))
         elif self.cfg.runner.ckpt_path is not None:
             path, model = self.cfg.runner.ckpt_path, self.cfg.actor.model

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import torch
 
 from rlinf.core.data import EnvSpec, Trajectory
 from rlinf.core.errors import ConfigError, RLinfError
@@ -21,6 +20,7 @@ from rlinf.core.worker import Worker
 from rlinf.runners.checkpoints.starting_weights import load_starting_weights
 from rlinf.runners.embodied.playing.arrivals import Arrivals
 from rlinf.runners.embodied.topology import Topology
+from rlinf.runners.lazy import torch
 from rlinf.runners.off_policy.demo_buffer import Demonstrations
 from rlinf.runners.off_policy.drawing import Drawing
 from rlinf.runners.off_policy.interventions import intervention_buffer, interventions_of

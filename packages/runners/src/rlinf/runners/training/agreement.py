@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlinf.core.capabilities import HasPrecision
 from rlinf.core.data import Batch, Rescored, Scores, Trajectory
 from rlinf.core.protocols import Trainer
+from rlinf.runners.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 P = TypeVar("P")
 PRECISIONS = ("bf16", "fp16", "fp32")

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-from torch import nn
-
 from rlinf.core.worker import Worker
+from rlinf.runners.lazy import torch
 
 
 def device_of(worker: Worker) -> torch.device:
@@ -19,7 +17,7 @@ def device_of(worker: Worker) -> torch.device:
 
 def placed(policy: Any, worker: Worker) -> Any:
     """The policy, its weights on the worker's device; one that is no module stays as it is."""
-    return policy.to(device_of(worker)) if isinstance(policy, nn.Module) else policy
+    return policy.to(device_of(worker)) if isinstance(policy, torch.nn.Module) else policy
 
 
 def give_back() -> None:

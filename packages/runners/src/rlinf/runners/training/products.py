@@ -6,8 +6,7 @@ import functools
 from pathlib import Path
 from typing import Any, Final
 
-import torch
-from torch import nn
+from rlinf.runners.lazy import torch
 
 LARGE: Final = 256 * 256
 """Numbers of a matrix from which on oneDNN is asked: a call of it takes 10 µs longer than one of MKL."""
@@ -34,13 +33,13 @@ def choose_products(policy: Any) -> None:
     global _own
     if torch.accelerator.is_available() or not _may_choose():
         return
-    _own = "medium" if isinstance(policy, nn.Module) and _large(policy) and _exact() else "highest"
+    _own = "medium" if isinstance(policy, torch.nn.Module) and _large(policy) and _exact() else "highest"
     torch.set_float32_matmul_precision(_own)
 
 
-def _large(policy: nn.Module) -> bool:
+def _large(policy: torch.nn.Module) -> bool:
     """Whether it multiplies by a matrix of so many numbers."""
-    looked_up = {id(module.weight) for module in policy.modules() if isinstance(module, nn.Embedding)}
+    looked_up = {id(module.weight) for module in policy.modules() if isinstance(module, torch.nn.Embedding)}
     sizes = (each.shape[-2] * each.shape[-1] for each in policy.parameters() if each.dim() > 1 and id(each) not in looked_up)
     return max(sizes, default=0) >= LARGE
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-import torch
-from torch import nn
-
 from rlinf.core.capabilities import KeepsReference
 from rlinf.core.errors import ConfigError
 from rlinf.core.protocols import TrainerConfig
 from rlinf.runners.checkpoints.starting_weights import load_starting_weights
 from rlinf.runners.config.schema import ModelSection, ReferenceConfig
+from rlinf.runners.lazy import torch
 
 
 def keeping_reference(trainer: TrainerConfig, reference: ReferenceConfig) -> TrainerConfig | None:
@@ -44,7 +42,7 @@ def frozen(
     Raises:
         ConfigError: it is no `torch.nn.Module`.
     """
-    if not isinstance(policy, nn.Module):
+    if not isinstance(policy, torch.nn.Module):
         problem = f"expected a torch.nn.Module, found {type(policy).__name__}"
         raise ConfigError("reference.source", problem, "Choose a model that has weights, or set it to none.")
     if reference.ckpt_path is not None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from numpy.typing import NDArray
+
+from rlinf.runners.lazy import torch
 
 
 def to_torch(array: NDArray[Any]) -> torch.Tensor:

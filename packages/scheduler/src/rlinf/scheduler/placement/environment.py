@@ -18,6 +18,7 @@ _MODES = ("append", "override")
 _PERSONAL = frozenset({"_", "HOME", "HOSTNAME", "LOGNAME", "MAIL", "OLDPWD", "PWD", "SHELL", "SHLVL", "TERM", "TMPDIR", "USER"}) | {
     "MKL_NUM_THREADS",
     "OMP_NUM_THREADS",
+    "PYTHONPYCACHEPREFIX",
     "RLINF_NODE_RANK",
 }
 """What belongs to a shell, a user or a node; other nodes have their own."""

@@ -6,18 +6,20 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file  # pyright: ignore[reportUnknownVariableType]
-from torch import Tensor
 
 from rlinf.core.data import Trajectory
 from rlinf.core.errors import CheckpointError, RLinfError
 from rlinf.core.protocols import Channel
 from rlinf.runners.embodied.playing.rows import in_time
 from rlinf.runners.training.tensors import to_torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Arrivals:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,21 @@ class TensorBoardLogger:
     """`tensorboard`: event files in the folder `tensorboard` of the run."""
 
     def __init__(self, run: LoggedRun) -> None:
-        from torch.utils.tensorboard.writer import SummaryWriter
+        # The writer of torch is this one, too, and importing torch takes seconds.
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-        self._writer: Any = SummaryWriter(str(run.folder / "tensorboard"))
+        self._writer: Any = EventFileWriter(str(run.folder / "tensorboard"))
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
         """Adds a point to the curve of each number."""
+        from tensorboard.compat.proto import event_pb2, summary_pb2
+
+        events: Any = event_pb2
+        summaries: Any = summary_pb2
         for name, value in scalars.items():
-            self._writer.add_scalar(name, value, step)
+            point = summaries.Summary.Value(tag=name, simple_value=float(value))
+            summary = summaries.Summary(value=[point])
+            self._writer.add_event(events.Event(step=step, wall_time=time.time(), summary=summary))
 
     def close(self) -> None:
         """Closes the event file."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+from rlinf.core.lazy import import_held
 from rlinf.core.process import free_port
 from rlinf.core.worker import Worker, WorkerContext, injected
 from rlinf.core.worker.context import CurrentWorker
@@ -115,7 +116,8 @@ class WorkerProcess:
         return os.getpid(), f"tcp://{self._spec.meeting_ip}:{free_port(self._spec.meeting_ip)}"
 
     def import_class(self, cls: type[Worker]) -> None:
-        """Imports the worker's class, which Ray does before it calls this."""
+        """Imports the worker's class, which Ray does before it calls this, and what its module imports at first use only."""
+        import_held(cls.__module__)
 
     def construct(self, cls: type[Worker], args: tuple[Any, ...], kwargs: Mapping[str, Any], rendezvous: str) -> Outcome:
         """Builds the worker."""

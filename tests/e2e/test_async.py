@@ -229,7 +229,7 @@ def test_an_env_worker_that_fails_ahead_ends_the_run_with_its_name(app: Any, tin
 def test_a_killed_worker_ends_the_run_with_its_name(app: Any, tiny: list[str], processes: Any, tmp_path: Path, victim: str) -> None:
     pid_file = tmp_path / "pid"
     told = {
-        "env": f"env.train.init_params.pid_file={pid_file}",
+        "env": f"env.train.init_params.pid_file={pid_file} env.max_restarts=0",
         "actor": f"algorithm.loss_type=faulty:Located algorithm.pid_file={pid_file}",
     }[victim]
     before = processes.descendants(os.getpid())

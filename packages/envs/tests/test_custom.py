@@ -194,3 +194,24 @@ def test_a_limit_is_needed():
 def test_a_name_that_is_none(name):
     with pytest.raises(UnknownName, match=r"^env\.train: expected the name of an environment, found"):
         ENVS.build(name, {}, place="env.train")
+
+
+class OldReset(Dot):
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed)[0]
+
+
+class OldStep(Dot):
+    def step(self, action):
+        observation, reward, terminated, _, info = super().step(action)
+        return observation, reward, terminated, info
+
+
+def test_an_environment_of_an_older_api_is_refused_by_what_it_returns():
+    make = {"max_episode_steps": 5, "ignore_terminations": False, "render": False}
+    with pytest.raises(ConfigError, match=r"OldReset\.reset is to return \(observation, info\), found one ndarray"):
+        Custom(env=f"{__name__}:OldReset").make(2, **make).reset(seed=[0, 1])
+    env = Custom(env=f"{__name__}:OldStep").make(2, **make)
+    env.reset(seed=[0, 1])
+    with pytest.raises(ConfigError, match=r"OldStep\.step is to return \(observation, reward, terminated, .*, found 4 things"):
+        env.step(np.zeros((2, 1), np.float32))

@@ -6,6 +6,7 @@ import pytest
 
 from rlinf.core.data import ArraySpec, Decision, EnvSpec
 from rlinf.core.envs.chunks import ChunkStep
+from rlinf.core.errors import ConfigError
 from rlinf.core.evaluation import EpisodeProtocol
 from rlinf.runners.embodied.playing.env_slot import EnvSlot, step_decided
 from rlinf.runners.embodied.playing.slots import Slot
@@ -94,3 +95,12 @@ def test_the_expert_is_reached_through_the_wrappers_around_it(wrappers: int) -> 
     env_slot.mix_expert(0.25)
     assert mixer.beta == 0.25
     assert env_slot.take_episodes() == ["an episode"]
+
+
+@pytest.mark.parametrize("made", [(), (2,), (1, 1)])
+def test_actions_of_another_shape_than_the_environments_are_refused_with_both(made: tuple[int, ...]) -> None:
+    env_slot = slot_of(Still())
+    problem = rf"the policy makes actions of the shape \[{', '.join(map(str, made))}\], and the environment takes \[1\]"
+    with pytest.raises(ConfigError, match=problem):
+        env_slot.clipped(np.zeros((2, 3, *made), np.float32))
+    assert env_slot.clipped(np.zeros((2, 3, 1), np.float32)).shape == (2, 3, 1)

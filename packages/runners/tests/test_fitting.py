@@ -170,3 +170,21 @@ def test_an_evaluation_alone_builds_what_it_plays(toy_data: dict[str, Any], size
     spec = EnvWorker(cfg).init_evaluation(slots["eval"])
     assert spec.action.shape == (1,)
     assert built == ([3] if size == 1 else [3, 1])
+
+
+def test_a_class_that_lacks_what_a_run_calls_is_no_policy(toy_data: dict[str, Any]) -> None:
+    toy_data["actor"]["model"] = {"model_type": f"{__name__}:PlainModule"}
+    model = read_embodied(toy_data).actor.model
+    problem = rf"^actor\.model\.model_type: '{__name__}:PlainModule' made a PlainModule that has no weights.*BasePolicy"
+    with pytest.raises(ConfigError, match=problem):
+        model.build(spec(states=1), seed=0)
+
+
+class PlainModule:
+    """What follows the signatures alone."""
+
+    def __init__(self, spec: EnvSpec, *, seed: int) -> None:
+        del spec, seed
+
+    def predict_action_batch(self, env_obs: Any, mode: str = "train", *, generator: Any = None) -> Any:
+        """Decides nothing."""

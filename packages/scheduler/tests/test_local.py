@@ -148,6 +148,8 @@ def test_the_first_failure_explains_why_nothing_can_run(local_cluster: Cluster) 
     channel = local_cluster.create_channel("letters")
     with pytest.raises(WorkerError, match=r"broken\[0\] failed in fail\(\): ValueError: broken"):
         gather(waiter.get(channel), broken.fail(), timeout=60.0)
+    with pytest.raises(WorkerError, match=r"broken\[0\] failed in fail\(\): ValueError: broken"):
+        gather(waiter.get(channel, timeout=9.0), broken.fail(), timeout=60.0)
     broken.fail()
     with pytest.raises(WorkerError, match=r"broken\[0\] failed in fail\(\): ValueError: broken"):
         waiter.get(channel).wait()

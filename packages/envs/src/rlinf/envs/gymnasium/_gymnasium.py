@@ -92,11 +92,12 @@ class _Task(gymnasium.Env[dict[str, Any], Any]):
         self._terminates = not ignore_terminations
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[dict[str, Any], Info]:
-        observation, _ = self.env.reset(seed=seed)
+        observation, _ = self._parts("reset", self.env.reset(seed=seed), "observation, info")
         return self._observe(observation), {}
 
     def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, Info]:
-        observation, reward, terminated, truncated, info = self.env.step(action)
+        answer = self._parts("step", self.env.step(action), "observation, reward, terminated, truncated, info")
+        observation, reward, terminated, truncated, info = answer
         success = self._success_key is not None and self._success(info)
         ended = bool(terminated) and self._terminates
         return self._observe(observation), float(reward), ended, bool(truncated), {"success": success}
@@ -110,6 +111,14 @@ class _Task(gymnasium.Env[dict[str, Any], Any]):
             self._viewer.close()
             self._viewer = None
         self.env.close()
+
+    def _parts(self, method: str, answer: Any, expected: str) -> tuple[Any, ...]:
+        """What a method returned, which in other versions of the API were fewer things."""
+        if isinstance(answer, tuple) and len(answer) == expected.count(",") + 1:
+            return answer
+        found = f"{len(answer)} things" if isinstance(answer, tuple) else f"one {type(answer).__name__}"
+        problem = f"{type(self.env.unwrapped).__name__}.{method} is to return ({expected}), found {found}"
+        raise ConfigError("env", problem, "Write it for Gymnasium 1; older environments are of Gym's API.")
 
     def _observe(self, observation: Any) -> dict[str, Any]:
         found = self._reader.read(observation)

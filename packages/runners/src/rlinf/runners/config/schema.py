@@ -135,7 +135,9 @@ class ModelSection:
             ConfigError: they do not go together; the message has the key, of which the model knows the last part only.
         """
         try:
-            return build_model(self.config, spec, seed=seed, place="actor.model.model_type")
+            built = build_model(self.config, spec, seed=seed, place="actor.model.model_type")
+            _expect_policy(built, self.model_type, acts=spec is not None)
+            return built
         except ConfigError as error:
             name = error.place.partition(".")[0]
             if is_dataclass(self.config) and name in [field.name for field in fields(self.config)]:
@@ -143,6 +145,14 @@ class ModelSection:
                 # What unpickling calls the constructor with.
                 error.args = (error.place, *error.args[1:])
             raise
+
+
+def _expect_policy(built: object, name: str, *, acts: bool) -> None:
+    """Refuses what a class of one's own made if it lacks what a run calls, as a plain `torch.nn.Module` does."""
+    for needed in (*(("predict_action_batch",) if acts else ()), "weights", "load"):
+        if not callable(getattr(built, needed, None)):
+            problem = f"'{name}' made a {type(built).__name__} that has no {needed}(…), so it is no policy"
+            raise ConfigError("actor.model.model_type", problem, "Derive it from rlinf.models.BasePolicy.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

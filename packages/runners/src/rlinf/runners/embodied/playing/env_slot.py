@@ -15,7 +15,7 @@ from rlinf.core.data.offline import MixesExpert, OfflineEpisode
 from rlinf.core.data.tree import Tree, tree_combine, tree_index, tree_map
 from rlinf.core.envs.chunks import ChunkStep, chunk_step
 from rlinf.core.envs.robots import take_counts
-from rlinf.core.errors import NonFiniteError
+from rlinf.core.errors import ConfigError, NonFiniteError
 from rlinf.core.evaluation import EpisodeKey, EpisodePlayer, EpisodeProtocol
 from rlinf.core.protocols import Channel
 from rlinf.runners.embodied.playing.episode_memory import EpisodeMemory
@@ -216,7 +216,16 @@ class EnvSlot:
         return step
 
     def clipped(self, action: Floats) -> Floats:
-        """Actions `[…, A]` within the environment's bounds."""
+        """Actions `[N, K, *]` within the environment's bounds.
+
+        Raises:
+            ConfigError: they are other ones than the environment takes.
+        """
+        made, taken = action.shape[2:], self.spec.action.shape
+        if made != taken:
+            problem = f"the policy makes actions of the shape {list(made)}, and the environment takes {list(taken)}"
+            remedy = "Build it for the action of the EnvSpec that it is given: its answers are [B, K, *spec.action.shape]."
+            raise ConfigError("actor.model.model_type", problem, remedy)
         return np.clip(action, self._low, self._high)
 
     def take_counts(self) -> Mapping[str, float]:

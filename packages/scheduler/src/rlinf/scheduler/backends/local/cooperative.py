@@ -218,13 +218,14 @@ class CooperativeScheduler:
             for task in self._waiting
             if task.deadline is not None and task.wait is not None and not task.joins
         ]
+        failure = self._first_failure()
         if timed:
             _, first, wait = min(timed, key=lambda each: each[0])
-            first.verdict = wait.hopeless(_REMEDY)
+            # Whoever was to end the wait may be the one that failed.
+            first.verdict = wait.hopeless(_REMEDY) if failure is None else wait.closed(str(failure))
             return first
         if self._driver not in self._waiting:
             return None
-        failure = self._first_failure()
         self._driver.verdict = failure or Deadlock("local cluster", f"every task waits for another\n{self._describe()}\n", _REMEDY)
         return self._driver
 

@@ -1,12 +1,13 @@
 """Modules that are imported when something of them is first asked for."""
 
+import gc
 import importlib
 import subprocess
 import sys
 
 import pytest
 
-from rlinf.core.lazy import import_held, lazy_module
+from rlinf.core.lazy import import_held, lazy_module, without_collection
 
 AT_FIRST_USE = """
 import sys
@@ -23,7 +24,7 @@ def test_a_module_is_imported_at_its_first_use_and_takes_the_place_of_what_stood
 
 
 def test_every_holder_gets_the_module(tmp_path, monkeypatch):
-    (tmp_path / "heavy_one.py").write_text("weight = 3\n")
+    (tmp_path / "heavy_one.py").write_text("import gc\n\nweight, collects = 3, gc.isenabled()\n")
     (tmp_path / "light_one.py").write_text("from rlinf.core.lazy import lazy_module\nheavy_one = lazy_module('heavy_one')\n")
     (tmp_path / "light_two.py").write_text("from light_one import heavy_one\n\ndef weight():\n    return heavy_one.weight\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -33,6 +34,17 @@ def test_every_holder_gets_the_module(tmp_path, monkeypatch):
     assert "heavy_one" in sys.modules, "ahead of its first use"
     assert two.weight() == 3
     assert one.heavy_one is two.heavy_one is sys.modules["heavy_one"]
+    assert (one.heavy_one.collects, gc.isenabled()) == (False, True), "nothing is looked for that an import has left"
+
+
+def test_who_looks_for_no_garbage_is_left_alone():
+    gc.disable()
+    try:
+        with without_collection():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
 
 
 def test_what_is_not_installed_or_not_there_is_refused_where_it_is_used():

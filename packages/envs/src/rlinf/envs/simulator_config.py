@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
 from rlinf.core.data import EnvSpec
+from rlinf.core.lazy import import_heavy
 from rlinf.envs.spaces import Vector, describe
 
 
@@ -38,7 +38,7 @@ class SimulatorConfig(ABC):
         """
         self.check("env")
         package, _, name = type(self).__module__.rpartition(".")
-        maker = importlib.import_module(f"{package}._{name}")
+        maker = import_heavy(f"{package}._{name}")
         return maker.make(self, num_envs, max_episode_steps or self.episode_steps, ignore_terminations, render)
 
     def describe(self, env: Vector) -> EnvSpec:

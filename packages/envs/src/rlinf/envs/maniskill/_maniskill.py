@@ -17,6 +17,7 @@ import torch
 from gymnasium.vector import VectorEnv
 
 from rlinf.core.errors import ConfigError
+from rlinf.core.lazy import without_collection
 from rlinf.envs._batched import space_of
 from rlinf.envs.assembly import Task, assemble, logger
 from rlinf.envs.maniskill._expert import ExpertVectorEnv, has_expert
@@ -160,6 +161,7 @@ class _Task(gymnasium.Env[dict[str, Any], Any]):
         return {**rows, "task_descriptions": self._description}
 
 
+@without_collection()
 def _import_simulator() -> str | None:
     """Imports ManiSkill so that it works without Vulkan too; says what it can render with, or None."""
     with warnings.catch_warnings(), postponed(*_UNUSED):

@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError, did_you_mean
 from rlinf.core.installing import is_there
+from rlinf.core.lazy import without_collection
 from rlinf.core.registry import require_modules
 from rlinf.envs.spaces import Vector, describe
 
@@ -128,7 +129,8 @@ class ManiSkill:
     def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Vector:
         """`num_envs` simulations behind one vector environment; success and failure end an episode unless told otherwise."""
         self.check("env")
-        from rlinf.envs.maniskill._maniskill import make
+        with without_collection():
+            from rlinf.envs.maniskill._maniskill import make
 
         return make(self, num_envs, max_episode_steps=max_episode_steps, ignore_terminations=ignore_terminations, render=render)
 

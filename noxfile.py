@@ -105,9 +105,7 @@ def _tests(part: str) -> None:
         chosen = [f"--package=rlinf-{part}", *(f"--extra={extra}" for extra in EXTRAS.get(part, ()))]
         env = _sync(session, Path(session.virtualenv.location), *chosen, "--group=test")
         session.run("python", "tests/isolated/strangers.py", part, env=env)
-        if part == "algorithms":  # texts that are no Unicode: pytest-xdist can't carry them
-            session.run("pytest", *FAST, f"packages/{part}/tests", *session.posargs, env=env)
-        elif part == "scheduler":  # a process that has joined a Ray is no place to test what is refused without one
+        if part == "scheduler":  # a process that has joined a Ray is no place to test what is refused without one
             for marked in ("ray and not slow", "not ray and not slow"):
                 session.run("pytest", "-q", "-m", marked, *PARALLEL, f"packages/{part}/tests", *session.posargs, env=env)
         else:

@@ -51,6 +51,14 @@ def test_numbers_of_a_step_are_one_row_and_the_last_ones_count(tmp_path: Path) -
     assert run.mean("a") == pytest.approx(7 / 3)
 
 
+def test_what_a_run_left_behind_when_it_went_back_is_no_part_of_it(tmp_path: Path) -> None:
+    rows = [{"step": step, "env/steps": 10.0 * step} for step in range(1, 7)]
+    folder = run_folder(
+        tmp_path / "run", [*rows, {"step": 6, "eval/a": 0.9}, {"step": 3, "env/steps": 31.0}, {"step": 4, "b": 1.0}]
+    )
+    assert MeasuredRun.read(folder).rows == (*rows[:2], {"step": 3, "env/steps": 31.0}, {"step": 4, "b": 1.0})
+
+
 def test_what_is_not_finite_is_left_out(tmp_path: Path) -> None:
     rows = [{"step": 1, "a": 1.0}, {"step": 2, "a": float("nan")}, {"step": 3, "a": float("inf")}]
     run = MeasuredRun.read(run_folder(tmp_path / "run", rows))

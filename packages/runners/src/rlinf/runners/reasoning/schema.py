@@ -261,6 +261,19 @@ class ReasoningConfig(RunConfig):
         return True
 
     @property
+    def inexact_resume(self) -> str:
+        """Why a run that resumes a checkpoint does not repeat the numbers of one without a break; "" where it does."""
+        config = self.rollout
+        if config.max_lag:
+            return (
+                f"what was written ahead (rollout.max_lag {config.max_lag}) is not saved, and is written again, by newer weights. "
+                "rollout.max_lag=0 gives the same numbers as a run without a break"
+            )
+        if config.partial_lag and not self.can_move_work:
+            return f"episodes that were suspended (rollout.partial_lag {config.partial_lag}) are not saved, and begin anew"
+        return ""
+
+    @property
     def responses_per_iteration(self) -> int:
         """Responses in one iteration."""
         return self.data.rollout_batch_size * self.rollout.group_size

@@ -46,12 +46,15 @@ class MeasuredRun:
         rows: dict[float, dict[str, float]] = {}
         for number, line in enumerate(folder.metrics.read_text(encoding="utf-8").splitlines(), start=1):
             row = cast(dict[str, float], _parsed(line, f"{folder.metrics}:{number}"))
-            # A run that was resumed has logged again what came after its checkpoint.
-            rows.setdefault(row["step"], {}).update(row)
+            step = row["step"]
+            if step < next(reversed(rows), step):
+                # A run that was resumed logs again what came after its checkpoint; what it left behind is no part of it.
+                rows = {earlier: found for earlier, found in rows.items() if earlier < step}
+            rows.setdefault(step, {}).update(row)
         checkpoint = newest_checkpoint(folder.checkpoints) if folder.checkpoints.is_dir() else None
         return cls(
             folder=folder,
-            rows=tuple(rows[step] for step in sorted(rows)),
+            rows=tuple(rows.values()),
             summary=_read(folder.summary),
             config=None if checkpoint is None else _read(checkpoint / "config.json"),
         )

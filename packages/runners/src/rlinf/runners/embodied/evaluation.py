@@ -19,7 +19,7 @@ from rlinf.runners.embodied.rules import check_spec
 from rlinf.runners.embodied.schema import EvalEnvConfig, PlayedConfig
 from rlinf.runners.embodied.topology import Topology
 from rlinf.runners.evaluation.policy import EvaluatedPolicy
-from rlinf.runners.reporting.phases import within
+from rlinf.runners.reporting.phases import Phases
 from rlinf.runners.reporting.summary import write_report
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class EmbodiedEvaluator:
     ) -> None:
         self._rollout, self._env = rollout, env
         self._requests, self._answers = requests, answers
-        self._timeout_s = cfg.runner.timeout_s
+        self._phases = Phases(cfg.runner.timeout_s)
         self._names = {number: names[0] for number, names in enumerate(tasks_of(cfg.env.eval.init_params) or ()) if names}
 
     def run(self, protocol: EpisodeProtocol, video: Path | None = None) -> EvalReport[EpisodeResult]:
@@ -92,7 +92,7 @@ class EmbodiedEvaluator:
         film = str(video) if video is not None else None
         playing = self._env.evaluate(protocol, self._requests, self._answers, film)
         deciding = self._rollout.evaluate(self._requests, self._answers, protocol.mode)
-        per_rank, _ = within(self._timeout_s, playing, deciding)
+        per_rank, _ = self._phases.wait(playing, deciding)
         played = tuple(result for results in per_rank for result in results)
         return EvalReport(protocol=protocol, results=played, names=self._names)
 
@@ -109,7 +109,7 @@ class EmbodiedEvaluator:
             return []
         playing = self._env.film(report.protocol, [(key, str(file)) for file, key in films.items()], self._requests, self._answers)
         mode = cast("EpisodeProtocol", report.protocol).mode
-        per_rank, _ = within(self._timeout_s, playing, self._rollout.evaluate(self._requests, self._answers, mode))
+        per_rank, _ = self._phases.wait(playing, self._rollout.evaluate(self._requests, self._answers, mode))
         metric, again = report.metric, [result for results in per_rank for result in results]
         outcome = {result.episode: report.protocol.values(result)[metric] for result in again}
         return [_renamed(file) if outcome[key] else file for file, key in films.items()]
@@ -155,7 +155,7 @@ class EmbodiedEvalRunner:
         env: WorkerGroup[EnvWorker],
     ) -> None:
         self.cfg, self.policy, self.rollout, self.env = cfg, policy, rollout, env
-        cluster = rollout.cluster
+        self.phases, cluster = Phases(cfg.runner.timeout_s), rollout.cluster
         self.evaluator = EmbodiedEvaluator(
             rollout,
             env,
@@ -167,12 +167,12 @@ class EmbodiedEvalRunner:
     def init_workers(self) -> None:
         """Builds simulators and policies, and loads the weights."""
         slots = slot_layout(self.cfg, self.env.world_size)
-        (specs,) = self._wait(self.env.init_evaluation(slots["eval"]))
+        (specs,) = self.phases.wait(self.env.init_evaluation(slots["eval"]))
         spec: EnvSpec = specs[0]
         check_spec(self.cfg, spec, of_checkpoint=self.policy.checkpoint_file is not None)
         topology = Topology.of(spec, slots, rollout=self.rollout)
-        self._wait(self.env.connect(topology), self.rollout.init_worker(topology))
-        self._wait(self.rollout.load_weights(self.policy.checkpoint_file, self.policy.step))
+        self.phases.wait(self.env.connect(topology), self.rollout.init_worker(topology))
+        self.phases.wait(self.rollout.load_weights(self.policy.checkpoint_file, self.policy.step))
 
     def run(self) -> EvalReport[EpisodeResult]:
         """Plays the protocol of the last evaluation, and writes the report; then films failures."""
@@ -187,8 +187,5 @@ class EmbodiedEvalRunner:
         # Before the films, which can fail for reasons of their own.
         write_report(folder, self.cfg.runner, report, {**self.policy.described, **steps, "config": self.cfg.source})
         self.evaluator.film_failures(report, folder.failures, film.failures)
-        self._wait(self.env.close())
+        self.phases.wait(self.env.close())
         return report
-
-    def _wait(self, *handles: Any) -> list[Any]:
-        return within(self.cfg.runner.timeout_s, *handles)

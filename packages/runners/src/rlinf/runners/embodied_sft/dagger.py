@@ -34,7 +34,7 @@ from rlinf.runners.embodied_sft.actor_worker import PolicySFTActor
 from rlinf.runners.embodied_sft.dataset import begin_dataset, dataset_folder, growing
 from rlinf.runners.embodied_sft.evaluation import collection_config
 from rlinf.runners.embodied_sft.schema import DAggerConfig, EmbodiedSFTConfig
-from rlinf.runners.reporting.phases import within
+from rlinf.runners.reporting.phases import Phases
 
 _SEED_RANGE = 2**31
 
@@ -60,7 +60,7 @@ class DatasetAggregation:
     ) -> None:
         self._cfg, self._dagger = cfg, dagger
         self._actor, self._rollout, self._env = actor, rollout, env
-        self._played = collection_config(cfg)
+        self._played, self._phases = collection_config(cfg), Phases(cfg.runner.timeout_s)
         self._requests, self._answers = (
             actor.cluster.create_channel(name, near=rollout.name) for name in ("dagger_requests", "dagger_answers")
         )
@@ -78,11 +78,11 @@ class DatasetAggregation:
         self._demonstrations = len(self._cfg.data.dataset.open())
         self._episodes = begin_dataset(self._cfg, checkpoint, bare)
         slots = slot_layout(self._played, self._env.world_size)
-        (specs,) = self._wait(self._env.init_worker(slots["train"]))
+        (specs,) = self._phases.wait(self._env.init_worker(slots["train"]))
         spec: EnvSpec = specs[0]
         check_spec(self._played, spec)
         topology = Topology.of(spec, slots, actor=self._actor, rollout=self._rollout)
-        self._wait(self._env.connect(topology), self._rollout.init_worker(topology))
+        self._phases.wait(self._env.connect(topology), self._rollout.init_worker(topology))
 
     def grow(self, step: int) -> tuple[dict[str, float], list[str]]:
         """Before iteration `step`: plays, adds, and lets the actors read. The first iteration learns from demonstrations alone.
@@ -95,7 +95,7 @@ class DatasetAggregation:
         beta = self._dagger.beta(step - 1)
         played = self._play(step, beta)
         self._episodes = growing(self._cfg).append(str(dataset_folder(self._cfg)), played, keep=self._episodes)
-        self._wait(self._actor.read_examples())
+        self._phases.wait(self._actor.read_examples())
         solved = float(np.mean([_any(episode.success) for episode in played]))
         scalars = {
             "dagger/beta": beta,
@@ -112,13 +112,13 @@ class DatasetAggregation:
 
     def close(self) -> None:
         """Closes the simulators."""
-        self._wait(self._env.close())
+        self._phases.wait(self._env.close())
 
     def _play(self, step: int, beta: float) -> list[OfflineEpisode]:
         """The episodes of a round in the order of their protocol, wherever they were played."""
         protocol = self._protocol(step)
         self._sync()
-        per_rank, _ = self._wait(
+        per_rank, _ = self._phases.wait(
             self._env.collect(step, protocol, beta, self._requests, self._answers),
             self._rollout.generate(step, self._requests, self._answers, protocol.mode),
         )
@@ -139,10 +139,7 @@ class DatasetAggregation:
     def _sync(self) -> None:
         sync = self._played.actor.weight_syncer.sync
         send = self._actor.sync_model_to_rollout(sync, self._rollout.name, self._rollout.world_size)
-        self._wait(self._rollout.sync_model_from_actor(), send)
-
-    def _wait(self, *handles: Any) -> list[Any]:
-        return within(self._cfg.runner.timeout_s, *handles)
+        self._phases.wait(self._rollout.sync_model_from_actor(), send)
 
 
 def _any(success: Any) -> bool:

@@ -3,35 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from rlinf.core.cluster.futures import Future, gather_within
-from rlinf.core.errors import WorkerError
+from rlinf.core.errors import DeadlineExceeded, WorkerError
 from rlinf.core.protocols import WorkerGroup
-
-
-def within(timeout_s: float, *handles: Future[Any], beside: Sequence[Future[Any]] = ()) -> list[Any]:
-    """What calls return within `runner.timeout_s`.
-
-    Args:
-        timeout_s: seconds.
-        handles: the calls that are waited for.
-        beside: calls that are under way meanwhile; should one of them fail, the wait ends.
-
-    Raises:
-        WorkerError: one failed; the first failure is the one that is raised.
-        DeadlineExceeded: one took too long.
-    """
-    return gather_within(timeout_s, handles, remedy="Raise runner.timeout_s if this is normal.", beside=beside)
 
 
 class Phases:
     """Waits for workers, and keeps the seconds of each phase since they were taken last.
 
     Args:
-        timeout_s: seconds that one phase may take before the run is declared stuck.
+        timeout_s: `runner.timeout_s`, seconds that one phase may take before the run is declared stuck.
     """
 
     def __init__(self, timeout_s: float) -> None:
@@ -41,10 +26,19 @@ class Phases:
         """Makes up for the failure of a worker, and says whether it could: then the wait goes on. None: nobody does."""
 
     def wait(self, *handles: Future[Any], beside: Sequence[Future[Any]] = ()) -> list[Any]:
-        """What the calls return; see `within`."""
+        """What calls return.
+
+        Args:
+            handles: the calls that are waited for.
+            beside: calls that are under way meanwhile; should one of them fail, the wait ends.
+
+        Raises:
+            WorkerError: one failed, and nobody made up for it; the first failure is the one that is raised.
+            DeadlineExceeded: one took too long.
+        """
         while True:
             try:
-                return within(self._timeout_s, *handles, beside=beside)
+                return gather_within(self._timeout_s, handles, remedy="Raise runner.timeout_s if this is normal.", beside=beside)
             except WorkerError as error:
                 if self.recovered is None or not self.recovered(error):
                     raise
@@ -63,22 +57,20 @@ class Phases:
 
     def take(self, groups: Sequence[WorkerGroup[Any]]) -> dict[str, float]:
         """`time/<phase>`, and `time/<group>/<timer>`, what the workers' own timers say: the slowest rank's."""
-        seconds, self._seconds = self._seconds, {}
-        own = slowest_times(groups, self.wait(*[group.pop_execution_times() for group in groups]))
-        return {**{f"time/{name}": taken for name, taken in seconds.items()}, **own}
-
-
-def slowest_times(groups: Sequence[WorkerGroup[Any]], results: Sequence[Sequence[Mapping[str, float]]]) -> dict[str, float]:
-    """`time/<group>/<timer>`, the seconds of the slowest rank.
-
-    Args:
-        groups: the groups.
-        results: of each group, what `pop_execution_times` returned on each rank.
-    """
-    slowest: dict[str, float] = {}
-    for group, per_rank in zip(groups, results, strict=True):
-        for times in per_rank:
-            for timer, seconds in times.items():
+        found, self._seconds = {f"time/{name}": taken for name, taken in self._seconds.items()}, {}
+        for group, per_rank in zip(groups, self.wait(*[group.pop_execution_times() for group in groups]), strict=True):
+            for timer, seconds in (item for times in per_rank for item in times.items()):
                 name = f"time/{group.name}/{timer}"
-                slowest[name] = max(seconds, slowest.get(name, 0.0))
-    return slowest
+                found[name] = max(seconds, found.get(name, 0.0))
+        return found
+
+
+def failed(call: Future[Any]) -> bool:
+    """Whether a call ended with its worker's failure, which is not reported as unhandled then."""
+    try:
+        call.wait(timeout=0.0)
+    except WorkerError:
+        return True
+    except DeadlineExceeded:
+        return False
+    return False

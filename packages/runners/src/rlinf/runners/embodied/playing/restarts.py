@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rlinf.core.cluster.futures import MOST_S, Future, gather
-from rlinf.core.errors import DeadlineExceeded, WorkerError
+from rlinf.core.errors import WorkerError
 from rlinf.core.protocols import Channel, WorkerGroup
 from rlinf.runners.embodied.schema import PlayedConfig
 from rlinf.runners.embodied.topology import Attempt, Request, Topology, request_queue
-from rlinf.runners.reporting.phases import within
+from rlinf.runners.reporting.phases import Phases, failed
 
 if TYPE_CHECKING:
     from rlinf.runners.embodied.env_worker import EnvWorker
@@ -51,17 +51,6 @@ class Parts:
         return slowest
 
 
-def failed(call: Future[Any]) -> bool:
-    """Whether a call ended with its worker's failure, which is not reported as unhandled then."""
-    try:
-        call.wait(timeout=0.0)
-    except WorkerError:
-        return True
-    except DeadlineExceeded:
-        return False
-    return False
-
-
 @dataclass(frozen=True, slots=True)
 class Iteration:
     """One that is being played, or was and is not trained on yet."""
@@ -97,6 +86,8 @@ class EnvRestarts:
         channels: Mapping[str, Channel],
     ) -> None:
         self._cfg, self._rollout, self._env, self._channels = cfg, rollout, env, channels
+        # Not those of the run, whose waits end in a rebuilding themselves.
+        self._phases = Phases(cfg.runner.timeout_s)
         self._topology: Topology | None = None
         self._built: list[int] = []
         """By env rank, how many restarts it has been built anew after."""
@@ -135,8 +126,8 @@ class EnvRestarts:
 
     def _rebuild(self, topology: Topology, rank: int, restarts: int, iterations: Mapping[int, Iteration]) -> None:
         one: Any = self._env.execute_on(rank)
-        within(self._cfg.runner.timeout_s, one.init_worker(topology.slots["train"]))
-        within(self._cfg.runner.timeout_s, one.connect(topology, restarts))
+        self._phases.wait(one.init_worker(topology.slots["train"]))
+        self._phases.wait(one.connect(topology, restarts))
         self._built[rank] = restarts
         lost = {step: each for step, each in iterations.items() if failed(each.env.parts[rank])}
         for step, iteration in sorted(lost.items()):

@@ -14,7 +14,7 @@ from rlinf.runners.reasoning.generation.prompt_groups import JobSpec
 from rlinf.runners.reasoning.generation.running import GenerationJob, even_out
 from rlinf.runners.reasoning.generation.worker_groups import WorkerGroups
 from rlinf.runners.reasoning.topology import Channels, ReasoningTopology, queue_name
-from rlinf.runners.reporting.phases import within
+from rlinf.runners.reporting.phases import Phases, failed
 
 if TYPE_CHECKING:
     from rlinf.runners.reasoning.generation.rollout import Generated
@@ -61,6 +61,7 @@ class GenerationJobs:
     ) -> None:
         self._handover = handover
         self._groups, self._topology, self._channels, self._timeout_s = groups, topology, channels, timeout_s
+        self._phases = Phases(timeout_s)
         self._under_way: list[GenerationJob] = []
         self._restarts = self._counted()
         self.restarted = 0
@@ -82,7 +83,7 @@ class GenerationJobs:
             try:
                 if self._handover is not None:
                     even_out(running, self._handover, self._groups.rollout, self._channels, scoring, self._timeout_s)
-                scored, *rest = within(self._timeout_s, scoring, *running.writing, *asking, beside=running.serving)
+                scored, *rest = self._phases.wait(scoring, *running.writing, *asking, beside=running.serving)
                 break
             except WorkerError as error:
                 # Where workers were rebuilt, `running.handles` holds new calls, which the next turn waits for.
@@ -118,7 +119,7 @@ class GenerationJobs:
         giving, back = actor.sync_model_to_rollout(), set[int]()
         while True:
             try:
-                given, *taken = self._wait(giving, *taking)
+                given, *taken = self._phases.wait(giving, *taking)
                 break
             except WorkerError as error:
                 ranks = self._restarted() if error.group == rollout.name else []
@@ -147,7 +148,7 @@ class GenerationJobs:
         for rank in ranks:
             self._rebuild(rank)
             taking = self._groups.rollout.execute_on(rank).sync_model_from_actor()
-            self._wait(taking, self._groups.actor.sync_model_to_rollout([rank]))
+            self._phases.wait(taking, self._groups.actor.sync_model_to_rollout([rank]))
             # After the weights: a generator that was just built does not have those of the actor.
             self._write_again(rank)
         return bool(ranks)
@@ -172,8 +173,8 @@ class GenerationJobs:
         self.restarted += 1
         for running in self._under_way:
             for handle in [running.handles[rank], *(moved.handle for moved in running.moved if moved.rank == rank)]:
-                _discard(handle)
-        self._wait(self._groups.rollout.execute_on(rank).init_worker(self._topology))
+                failed(handle)
+        self._phases.wait(self._groups.rollout.execute_on(rank).init_worker(self._topology))
 
     def _write_again(self, rank: int) -> None:
         for running in self._under_way:
@@ -205,7 +206,7 @@ class GenerationJobs:
         """Ends the calls of tool workers, when nobody asks any more."""
         for rank in range(len(running.serving)):
             self._channels.tool_calls.put(None, key=queue_name(running.job.key, rank))
-        self._wait(*running.serving)
+        self._phases.wait(*running.serving)
 
     def _asking(self, job: JobSpec) -> Sequence[Future[list[Any]]]:
         inference = self._groups.inference
@@ -219,9 +220,6 @@ class GenerationJobs:
         group: Any = self._groups.rollout
         return tuple(group.restarts)
 
-    def _wait(self, *handles: Future[Any]) -> list[Any]:
-        return within(self._timeout_s, *handles)
-
 
 def _ends(handle: Future[Any]) -> bool:
     """Whether a call ends soon; the caller that waits for it learns how."""
@@ -232,11 +230,3 @@ def _ends(handle: Future[Any]) -> bool:
     except WorkerError:
         return True
     return True
-
-
-def _discard(handle: Future[Any]) -> None:
-    """Takes the error of a call to a process that has ended, so that it is not reported as unhandled."""
-    try:
-        handle.wait(timeout=0.0)
-    except (WorkerError, DeadlineExceeded):
-        return

@@ -8,13 +8,14 @@ import torch
 from safetensors.torch import save_file
 
 from rlinf.core.checkpoints.weight_files import find_weights
-from rlinf.core.data import Weights
+from rlinf.core.data import ArraySpec, EnvSpec, Weights
 from rlinf.core.errors import CheckpointError, ConfigError, WeightSyncError
 from rlinf.runners.checkpoints.checkpoint import write_checkpoint
 from rlinf.runners.checkpoints.starting_weights import load_starting_weights, read_weights
 from rlinf.runners.config.schema import ModelSection, ReferenceConfig
 from rlinf.runners.training.reference import frozen
 
+SPEC = EnvSpec(observation={}, action=ArraySpec(shape=(1,), dtype="float32"), max_episode_steps=1)
 TENSORS = {"actor.weight": torch.arange(6.0).reshape(2, 3), "critic.bias": torch.ones(2, dtype=torch.bfloat16)}
 
 
@@ -144,6 +145,11 @@ class Published:
     preset: str | None = "tiny"
     model_path: str | None = None
 
+    def check(self, place: str) -> None: ...
+
+    def build(self, spec: EnvSpec, *, seed: int) -> Any:
+        return Built(section(self))
+
 
 def section(config: Any) -> ModelSection:
     return ModelSection(model_type="toy", config=config)
@@ -169,10 +175,10 @@ def test_a_public_folder_is_read_by_the_architecture(tmp_path: Path, config: dic
     save_file({"their.name": torch.zeros(1)}, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(json.dumps(config))
     policy = Built(section(Published()))
-    load_starting_weights(policy, str(tmp_path), model=policy.model, build=Built)
+    load_starting_weights(policy, str(tmp_path), model=policy.model, spec=SPEC)
     assert (policy.loaded.tensors["w"].item(), policy.loaded.version) == (1.0, 0)
     with pytest.raises(ConfigError, match=r"runner\.ckpt_path: .* whose folders 'toy' does not read"):
-        load_starting_weights(policy, str(tmp_path), model=section(object()), build=Built)
+        load_starting_weights(policy, str(tmp_path), model=section(object()), spec=SPEC)
 
 
 class Scores(torch.nn.Module):
@@ -189,17 +195,17 @@ def test_a_reference_reads_a_public_folder_as_a_start_does(tmp_path: Path) -> No
     save_file({"their.name": torch.zeros(1)}, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(json.dumps({"type": "pi0"}))
     reference, model = ReferenceConfig(source="path", ckpt_path=str(tmp_path)), section(Published())
-    policy = frozen(Scores(model), reference, torch.device("cpu"), model, Built)
+    policy = frozen(Scores(model), reference, torch.device("cpu"), model, SPEC)
     assert policy.loaded.tensors["w"].item() == 1.0
     with pytest.raises(ConfigError, match=r"^reference\.ckpt_path: .* whose folders 'toy' does not read"):
-        frozen(Scores(model), reference, torch.device("cpu"), section(object()), Built)
+        frozen(Scores(model), reference, torch.device("cpu"), section(object()), SPEC)
 
 
 def test_a_saved_policy_is_no_public_folder(tmp_path: Path) -> None:
     save_file({"w": torch.full((1,), 7.0)}, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(json.dumps({"format": "rlinf-policy", "model_type": "x"}))
     policy = Built(section(Published()))
-    load_starting_weights(policy, str(tmp_path), model=policy.model, build=Built)
+    load_starting_weights(policy, str(tmp_path), model=policy.model, spec=SPEC)
     assert policy.loaded.tensors["w"].item() == 7.0
 
 

@@ -14,7 +14,7 @@ from rlinf.core.data import ArraySpec
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import DATASETS
 from rlinf.core.replay import ReplayBuffer
-from rlinf.runners.off_policy.demo_buffer import Demonstrations
+from rlinf.runners.off_policy.demo_buffer import DemoBuffer
 from rlinf.runners.off_policy.interventions import intervention_buffer, intervention_capacity
 from rlinf.runners.off_policy.rules import check_actions, read_off_policy
 
@@ -33,8 +33,8 @@ def online() -> ReplayBuffer:
     return played_buffer(reward=3.0, n_step=2, gamma=0.5)
 
 
-def of(data: dict[str, Any], rank: int = 0, world_size: int = 1) -> Demonstrations:
-    made = Demonstrations.of(read_off_policy(data), SPEC, rank=rank, world_size=world_size)
+def of(data: dict[str, Any], rank: int = 0, world_size: int = 1) -> DemoBuffer:
+    made = DemoBuffer.of(read_off_policy(data), SPEC, rank=rank, world_size=world_size)
     assert made is not None
     return made
 
@@ -94,7 +94,7 @@ def test_what_people_did_is_part_of_the_demonstrated_share(data: dict[str, Any])
 
 def test_a_run_without_has_none(data: dict[str, Any]) -> None:
     del data["algorithm"]["demo_buffer"]
-    assert Demonstrations.of(read_off_policy(data), SPEC, rank=0, world_size=1) is None
+    assert DemoBuffer.of(read_off_policy(data), SPEC, rank=0, world_size=1) is None
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import DATASETS, MODELS, OBJECTIVES
 from rlinf.core.replay import ReplayBuffer
-from rlinf.runners.off_policy.demo_buffer import Demonstrations
+from rlinf.runners.off_policy.demo_buffer import DemoBuffer
 from rlinf.runners.off_policy.exploration import Exploration
 from rlinf.runners.off_policy.rules import check_actions, read_off_policy
 
@@ -89,8 +89,8 @@ def data(off_policy_data: dict[str, Any]) -> dict[str, Any]:
     return off_policy_data
 
 
-def of(data: dict[str, Any]) -> Demonstrations:
-    made = Demonstrations.of(read_off_policy(data), SPEC, rank=0, world_size=1)
+def of(data: dict[str, Any]) -> DemoBuffer:
+    made = DemoBuffer.of(read_off_policy(data), SPEC, rank=0, world_size=1)
     assert made is not None
     return made
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from pickle import UnpicklingError
@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 
 from rlinf.core.capabilities import LoadsNetwork
 from rlinf.core.checkpoints.weight_files import INDEX_SUFFIX, find_weights, read_shards
-from rlinf.core.data import Weights
+from rlinf.core.data import EnvSpec, Weights
 from rlinf.core.errors import CheckpointError, ConfigError, WeightSyncError
 from rlinf.runners.checkpoints.checkpoint import model_of
 from rlinf.runners.checkpoints.public_folders import of_another_project, of_folder, of_hugging_face
@@ -28,7 +28,7 @@ _ADAPTER, _BENEATH = ".lora_", ".base_layer."
 
 
 def load_starting_weights(
-    policy: Any, path: str, key: str = KEY, *, model: ModelSection | None = None, build: Callable[[ModelSection], Any] | None = None
+    policy: Any, path: str, key: str = KEY, *, model: ModelSection | None = None, spec: EnvSpec | None = None
 ) -> None:
     """Takes weights over, at version 0; `FRESH` parts that only one of both has are left out, or stay as they are.
 
@@ -40,7 +40,7 @@ def load_starting_weights(
             reads such.
         key: the configuration key that names it.
         model: the policy's configuration; a folder of another project is read by its field `model_path`.
-        build: makes a policy of a configuration.
+        spec: what the policy acts in; None of one that does not act.
 
     Raises:
         CheckpointError: there are no weights there, or they have adapters and the policy has none.
@@ -50,9 +50,9 @@ def load_starting_weights(
     if isinstance(reader, LoadsNetwork) and of_hugging_face(file.parent):
         reader.load_network(file.parent)
         return
-    if model is not None and build is not None and of_another_project(file.parent):
+    if model is not None and spec is not None and of_another_project(file.parent):
         # Names and statistics are the architecture's own affair, which it reads where it is built from the folder.
-        policy.load(replace(build(of_folder(model, file.parent, key)).weights(), version=0))
+        policy.load(replace(of_folder(model, file.parent, key).build(spec, seed=0).weights(), version=0))
         return
     found = read_weights(file, key)
     own: Mapping[str, Any] = policy.weights().tensors

@@ -77,9 +77,7 @@ class EmbodiedFSDPActor(Worker):
             self._reference = lambda batch: Rescored(logprob=cast("HasReference", trainer).reference(batch))
         elif self.cfg.reference.source != "none":
             own, model = self._starting_policy(topology), self.cfg.actor.model
-            policy: Policy = frozen(
-                own, self.cfg.reference, device_of(self), model, lambda other: other.build(topology.spec, seed=0)
-            )
+            policy: Policy = frozen(own, self.cfg.reference, device_of(self), model, topology.spec)
             self._reference = torch.no_grad()(policy.default_forward)
         self._offloading = Offloading(trainer, self.cfg.actor, self)
 
@@ -273,7 +271,7 @@ class EmbodiedFSDPActor(Worker):
         policy = placed(model.build(topology.spec, seed=keyed_seed(self.cfg.runner.seed, "model")), self)
         choose_products(policy)
         if path is not None:
-            load_starting_weights(policy, path, model=model, build=lambda config: config.build(topology.spec, seed=0))
+            load_starting_weights(policy, path, model=model, spec=topology.spec)
         return policy
 
     def _pass_gate(self, trainer: Trainer, batch: Batch[Any], most: int) -> Mapping[str, Statistic]:

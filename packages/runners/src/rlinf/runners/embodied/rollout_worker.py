@@ -85,7 +85,7 @@ class MultiStepRolloutWorker(Worker):
             policy.load(Weights(tensors=load_file(Path(checkpoint_file)), version=version))
         elif self.cfg.runner.ckpt_path is not None:
             path, model = self.cfg.runner.ckpt_path, self.cfg.actor.model
-            load_starting_weights(policy, path, model=model, build=lambda config: config.build(topology.spec, seed=0))
+            load_starting_weights(policy, path, model=model, spec=topology.spec)
 
     def generate(self, step: int, requests: Channel, answers: Channel, mode: Mode = "train", again: Attempt | None = None) -> int:
         """Answers requests until every slot that it serves is done; takes new weights in between, when it is told of them.

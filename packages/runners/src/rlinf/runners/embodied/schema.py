@@ -223,9 +223,13 @@ class RolloutConfig:
     """The most requests in one pass; null for any number. A request has a row for each environment of its slot."""
     batch_wait_ms: float = 0.0
     """How long `waiting` waits for more requests, from the first one on, before the policy decides for those that are there."""
+    max_lag: int = 0
+    """By how many weight updates a decision may be older than the weights that it trains; so many iterations are played ahead, with
+    the newest weights as soon as they are there. 0 is synchronous: environments wait while the actor trains."""
 
     def __post_init__(self) -> None:
         positive(pipeline_stage_num=self.pipeline_stage_num, max_batched_requests=self.max_batched_requests)
+        not_negative(max_lag=self.max_lag)
         if not 0 <= self.batch_wait_ms < math.inf:
             raise ConfigError("batch_wait_ms", f"expected at least 0, found {self.batch_wait_ms:g}")
         if self.batch_wait_ms and self.batching != "waiting":
@@ -233,19 +237,6 @@ class RolloutConfig:
             raise ConfigError("batch_wait_ms", problem, "Set batching: waiting, or leave it out.")
         if self.max_batched_requests is not None and self.batching == "none":
             raise ConfigError("max_batched_requests", "nothing is batched with batching: none", "Set batching: stage, or waiting.")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OverlappedRolloutConfig(RolloutConfig):
-    """`rollout` of a run that goes on playing while it learns, if it is told so."""
-
-    max_lag: int = 0
-    """By how many weight updates a decision may be older than the weights that it trains; so many iterations are played ahead, with
-    the newest weights as soon as they are there. 0 is synchronous: environments wait while the actor trains."""
-
-    def __post_init__(self) -> None:
-        RolloutConfig.__post_init__(self)
-        not_negative(max_lag=self.max_lag)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,7 +283,7 @@ class PlayedConfig(RunConfig):
     @property
     def max_lag(self) -> int:
         """How many iterations are played ahead of the one that is trained on."""
-        return self.rollout.max_lag if isinstance(self.rollout, OverlappedRolloutConfig) else 0
+        return self.rollout.max_lag
 
     def plays(self, step: int) -> bool:
         """Whether iteration `step` collects anything; otherwise it learns from what was recorded before the run."""
@@ -368,7 +359,6 @@ class EmbodiedConfig(PlayedConfig):
     """A whole run; every choice by name is already made and its parameters are checked."""
 
     runner: EmbodiedRunnerConfig
-    rollout: OverlappedRolloutConfig
     actor: ActorConfig
     algorithm: EmbodiedAlgorithmConfig
     reference: ReferenceConfig

@@ -67,7 +67,7 @@ class PolicySFTActor(FineTuningWorker):
             raise ConfigError(
                 "actor.model.model_type", f"{type(policy).__name__} can't learn from demonstrations", "Choose another."
             )
-        self.start(policy, lambda: self._fit(policy, state.train), lambda section: section.build(spec, seed=seed))
+        self.start(policy, lambda: self._fit(policy, state.train), spec)
         trainer = self.trainer
         if not isinstance(trainer, TakesPolicyLoss):
             found = f"'{self.cfg.actor.training_backend}' trains on scored decisions only"

@@ -21,7 +21,7 @@ from rlinf.runners.checkpoints.starting_weights import load_starting_weights
 from rlinf.runners.embodied.playing.arrivals import Arrivals
 from rlinf.runners.embodied.topology import Topology
 from rlinf.runners.lazy import torch
-from rlinf.runners.off_policy.demo_buffer import Demonstrations
+from rlinf.runners.off_policy.demo_buffer import DemoBuffer
 from rlinf.runners.off_policy.drawing import Drawing
 from rlinf.runners.off_policy.interventions import intervention_buffer, interventions_of
 from rlinf.runners.off_policy.schema import OffPolicyConfig
@@ -44,7 +44,7 @@ class OffPolicyActor(Worker):
         self._trainer: OffPolicyTrainer
         self._latent: HasLatentAction | None = None
         self._replay: ReplayBuffer
-        self._demonstrations: Demonstrations | None = None
+        self._demonstrations: DemoBuffer | None = None
         self._interventions: ReplayBuffer | None = None
         # A sum over all iterations.
         self._optimizer_steps = cfg.optimizer_steps
@@ -59,7 +59,7 @@ class OffPolicyActor(Worker):
         torch.set_num_threads(self.threads)
         self._replay = self._buffer(topology.spec)
         self._interventions = intervention_buffer(self.cfg, topology.spec, rank=self.rank, world_size=self.world_size)
-        self._demonstrations = Demonstrations.of(
+        self._demonstrations = DemoBuffer.of(
             self.cfg, topology.spec, rank=self.rank, world_size=self.world_size, interventions=self._interventions
         )
         config, seed = self.cfg.actor, self.cfg.runner.seed
@@ -68,7 +68,7 @@ class OffPolicyActor(Worker):
         choose_products(None if self.cfg.algorithm.objective.judges == "batch_normalized_q_functions" else policy)
         if self.cfg.runner.ckpt_path is not None:
             path = self.cfg.runner.ckpt_path
-            load_starting_weights(policy, path, model=config.model, build=lambda section: section.build(topology.spec, seed=0))
+            load_starting_weights(policy, path, model=config.model, spec=topology.spec)
         judged: object = policy
         self._latent = judged if isinstance(judged, HasLatentAction) else None
         if not isinstance(config.trainer, TrainsOffPolicy):

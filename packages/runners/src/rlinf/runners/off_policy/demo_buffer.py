@@ -34,7 +34,7 @@ _ROUNDING: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Demonstrations:
+class DemoBuffer:
     """The share of one actor in the demonstrations of a run."""
 
     recorded: RecordedTransitions
@@ -49,7 +49,7 @@ class Demonstrations:
     @staticmethod
     def of(
         cfg: OffPolicyConfig, spec: EnvSpec, *, rank: int, world_size: int, interventions: ReplayBuffer | None = None
-    ) -> Demonstrations | None:
+    ) -> DemoBuffer | None:
         """Reads every `world_size`-th episode, from number `rank` on; None where a run has no demonstrations.
 
         Raises:
@@ -69,7 +69,7 @@ class Demonstrations:
             place=PLACE,
             name=source.name,
         )
-        return Demonstrations(recorded, config.fraction, cfg.runner.seed, rank, interventions)
+        return DemoBuffer(recorded, config.fraction, cfg.runner.seed, rank, interventions)
 
     def batch(self, online: ReplayBuffer | Drawing, size: int, update: int) -> Transitions[NDArray[Any]]:
         """`size` transitions, those of the replay buffer first.

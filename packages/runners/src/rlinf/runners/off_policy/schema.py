@@ -17,7 +17,7 @@ from rlinf.core.registry import DATASETS, OBJECTIVES
 from rlinf.core.replay import Sampling, bytes_of_slot
 from rlinf.runners.checkpoints.run_folder import run_folder
 from rlinf.runners.config.schema import chosen, not_negative, positive
-from rlinf.runners.embodied.schema import OverlappedRolloutConfig, PlayedConfig
+from rlinf.runners.embodied.schema import PlayedConfig
 
 GIB = 2**30
 
@@ -102,7 +102,6 @@ class OffPolicyConfig(PlayedConfig):
     """A whole run; every choice by name is already made and its parameters are checked."""
 
     algorithm: OffPolicyAlgorithmConfig
-    rollout: OverlappedRolloutConfig
 
     @property
     def keeps_observations(self) -> bool:

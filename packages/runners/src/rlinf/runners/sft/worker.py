@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
+from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.metrics import Statistic, merge
 from rlinf.core.protocols import Trainer
 from rlinf.core.worker import Worker
 from rlinf.runners.checkpoints.starting_weights import load_starting_weights
-from rlinf.runners.config.schema import ModelSection
 from rlinf.runners.sft.examples import drawn
 from rlinf.runners.sft.schema import FineTuningConfig
 from rlinf.runners.training.data_shares import share_of
@@ -63,19 +63,17 @@ class FineTuningWorker(Worker, ABC):
             problem = f"{batch} examples can't be parted over {self.world_size} ranks"
             raise ConfigError("actor.global_batch_size", problem, "Raise it.")
 
-    def start(
-        self, policy: Any, prepare: Callable[[], None] | None = None, build: Callable[[ModelSection], Any] | None = None
-    ) -> None:
+    def start(self, policy: Any, prepare: Callable[[], None] | None = None, spec: EnvSpec | None = None) -> None:
         """Loads the weights that the run starts from, and builds the trainer; every rank calls it.
 
         Args:
             policy: what is trained.
             prepare: changes the policy between the two.
-            build: makes a policy of another configuration, to read the folder of another project.
+            spec: what the policy acts in; None of one that does not act.
         """
         torch.set_num_threads(self.threads)
         if self.cfg.runner.ckpt_path is not None:
-            load_starting_weights(policy, self.cfg.runner.ckpt_path, model=self.cfg.actor.model, build=build)
+            load_starting_weights(policy, self.cfg.runner.ckpt_path, model=self.cfg.actor.model, spec=spec)
         if prepare is not None:
             prepare()
         self._trainer = self.cfg.actor.trainer.build(

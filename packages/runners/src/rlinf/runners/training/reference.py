@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, cast
 
 from rlinf.core.capabilities import KeepsReference
+from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError
 from rlinf.core.protocols import TrainerConfig
 from rlinf.runners.checkpoints.starting_weights import load_starting_weights
@@ -28,7 +28,7 @@ def frozen(
     reference: ReferenceConfig,
     device: torch.device,
     model: ModelSection | None = None,
-    build: Callable[[ModelSection], Any] | None = None,
+    spec: EnvSpec | None = None,
 ) -> Any:
     """A policy that only scores.
 
@@ -37,7 +37,7 @@ def frozen(
         reference: which weights.
         device: where it scores.
         model: its configuration, see `load_starting_weights`.
-        build: makes a policy of a configuration, see there.
+        spec: what it acts in, see there.
 
     Raises:
         ConfigError: it is no `torch.nn.Module`.
@@ -46,5 +46,5 @@ def frozen(
         problem = f"expected a torch.nn.Module, found {type(policy).__name__}"
         raise ConfigError("reference.source", problem, "Choose a model that has weights, or set it to none.")
     if reference.ckpt_path is not None:
-        load_starting_weights(policy, reference.ckpt_path, "reference.ckpt_path", model=model, build=build)
+        load_starting_weights(policy, reference.ckpt_path, "reference.ckpt_path", model=model, spec=spec)
     return policy.eval().requires_grad_(False).to(device)

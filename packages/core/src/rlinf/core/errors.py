@@ -24,6 +24,11 @@ class RLinfError(Exception):
         self.remedy = remedy
         super().__init__(place, problem, remedy)
 
+    def move(self, place: str) -> None:
+        """Names another place, such as the whole key where only its last part was known."""
+        self.place = place
+        self.args = (place, *self.args[1:])  # what unpickling calls the constructor with
+
     def __str__(self) -> str:
         text = f"{self.place}: {self.problem}" if self.place else self.problem
         if not self.remedy:

@@ -121,15 +121,24 @@ def open_run_folder(cfg: RunConfig, planned: RunFolder | None = None) -> RunFold
         _claim(path)
         if path.exists() and not _resumes_here(cfg, path):
             folder = replace(folder, former=path.rename(_free_name(path)))
-        path.mkdir(exist_ok=True)
-        # `mkdir` does not fail for a folder that is there and can't be written to.
-        probe = path / ".writable"
-        probe.touch()
-        probe.unlink()
+        make_writable(path)
     except OSError as error:
         problem = f"can't write to '{path}' ({error.strerror})"
         raise ConfigError("runner.logger.log_path", problem, "Name a folder that you may write to.") from error
     return folder
+
+
+def make_writable(folder: Path) -> None:
+    """Makes a folder that files can be written to.
+
+    Raises:
+        OSError: the system refuses.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    # `mkdir` does not fail for a folder that is there and can't be written to.
+    probe = folder / ".writable"
+    probe.touch()
+    probe.unlink()
 
 
 def _claim(path: Path) -> None:

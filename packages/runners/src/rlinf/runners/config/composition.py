@@ -49,8 +49,6 @@ class CommandLine:
     composition: Composition
     explain: str | None
     """The key to explain instead of running; "" explains all."""
-    traceback: bool
-    """Whether errors are shown with their traceback."""
 
 
 def parse_command_line(argv: Sequence[str], *, config_dir: Path, default: str, description: str) -> CommandLine:
@@ -69,7 +67,7 @@ def parse_command_line(argv: Sequence[str], *, config_dir: Path, default: str, d
     args = parser.parse_intermixed_args(list(argv))
     folder = recipe_folder(args.config_name, config_dir) if args.config_dir == config_dir else args.config_dir
     composition = compose_recipe(folder, args.config_name, args.overrides)
-    return CommandLine(composition=composition, explain=args.explain, traceback=args.traceback)
+    return CommandLine(composition=composition, explain=args.explain)
 
 
 def recipe_folder(name: str, config_dir: Path) -> Path:

@@ -141,9 +141,7 @@ class ModelSection:
         except ConfigError as error:
             name = error.place.partition(".")[0]
             if is_dataclass(self.config) and name in [field.name for field in fields(self.config)]:
-                error.place = f"actor.model.{error.place}"
-                # What unpickling calls the constructor with.
-                error.args = (error.place, *error.args[1:])
+                error.move(f"actor.model.{error.place}")
             raise
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlinf.core.evaluation import EvalReport
 from rlinf.core.protocols import Cluster, WorkerGroup
-from rlinf.runners.checkpoints.checkpoint import MODEL, peek_checkpoint
+from rlinf.runners.checkpoints.checkpoint import peek_checkpoint
 from rlinf.runners.checkpoints.run_folder import RunFolder
 from rlinf.runners.embodied.description import described
 from rlinf.runners.embodied.evaluation import EmbodiedEvalRunner
@@ -38,10 +38,7 @@ def embodied_sft(cfg: EmbodiedSFTConfig, cluster: Cluster, folder: RunFolder) ->
     from rlinf.runners.embodied_sft.actor_worker import PolicySFTActor
 
     def played(checkpoint: Path) -> EvalReport[Any]:
-        file, parent = str(checkpoint / MODEL), checkpoint.with_name(f"{checkpoint.name}_eval")
-        state = peek_checkpoint(checkpoint).state
-        policy = EvaluatedPolicy(name=str(checkpoint), checkpoint_file=file, state=state, parent=parent)
-        runner = evaluation(cfg, cluster, policy)
+        runner = evaluation(cfg, cluster, EvaluatedPolicy.of(peek_checkpoint(checkpoint)))
         runner.init_workers()
         return runner.run()
 

@@ -7,7 +7,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,6 +20,7 @@ from rlinf.core.config.provenance import flatten
 from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.core.evaluation import EpisodeProtocol, EvalProtocol, EvalReport
 from rlinf.runners.checkpoints.checkpoint import Checkpoint, hold_checkpoint, read_checkpoint
+from rlinf.runners.checkpoints.run_folder import make_writable
 from rlinf.runners.config.choices import replace_parameters
 from rlinf.runners.config.composition import compose_recipe, recipe_folder, recipes
 from rlinf.runners.config.paths import moved_paths
@@ -66,33 +67,22 @@ class EvaluationCommand:
         """
         path = runner.ckpt_path
         if self.checkpoint is not None:
-            folder, state = self.checkpoint.folder, self.checkpoint.state
-            path = str(self.checkpoint.model_file)
-            name, file, parent = str(folder), str(self.checkpoint.model_file), folder.with_name(f"{folder.name}_eval")
+            path, policy = str(self.checkpoint.model_file), EvaluatedPolicy.of(self.checkpoint)
         else:
-            state, file = dict[str, Any](), None
             name = "actor.model as it is, without runner.ckpt_path" if path is None else str(Path(path).expanduser().absolute())
             # Two files of one name are two policies, whose results must not meet.
             weights = "model" if path is None else f"{Path(path).stem}-{hashlib.sha256(name.encode()).hexdigest()[:6]}"
             logs = Path(runner.logger.log_path).expanduser().absolute()
             parent = logs / f"{runner.experiment_name}_eval" / weights
+            policy = EvaluatedPolicy(name=name, checkpoint_file=None, state={}, parent=parent)
         try:
             files = {} if path is None else weight_sums(path)
         except CheckpointError as error:
             raise ConfigError(error.place, error.problem, error.remedy) from error
-        _make(parent)
-        sys.stderr.write(f"evaluating {name}; starting workers\n")
-        return EvaluatedPolicy(
-            name=name,
-            checkpoint_file=file,
-            state=state,
-            parent=parent,
-            started=self.started,
-            files=files,
-            command=self.line,
-            published=self.published,
-            model=None if self.checkpoint is None else _own_configuration(self.checkpoint).get("actor", {}).get("model"),
-        )
+        _make(policy.parent)
+        sys.stderr.write(f"evaluating {policy.name}; starting workers\n")
+        model = None if self.checkpoint is None else _own_configuration(self.checkpoint).get("actor", {}).get("model")
+        return replace(policy, started=self.started, files=files, command=self.line, published=self.published, model=model)
 
 
 def parse_evaluation(argv: Sequence[str], *, config_dir: Path, description: str) -> EvaluationCommand:
@@ -220,10 +210,7 @@ def _without_resuming(data: Mapping[str, Any]) -> Mapping[str, Any]:
 def _make(folder: Path) -> None:
     """Refuses before the work what would fail after it."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / ".writable"
-        probe.touch()
-        probe.unlink()
+        make_writable(folder)
     except OSError as error:
         problem = f"the evaluation can't be written there ({error.strerror})"
         remedy = "Copy the run to a folder that you may write to, or set runner.logger.log_path for a recipe."

@@ -12,6 +12,7 @@ from typing import Any
 from rlinf.core.checkpoints.weight_files import INDEX_SUFFIX, find_weights, read_shards
 from rlinf.core.config.provenance import flatten
 from rlinf.core.evaluation import EvalProtocol
+from rlinf.runners.checkpoints.checkpoint import Checkpoint
 from rlinf.runners.checkpoints.run_folder import RunFolder
 from rlinf.runners.config.schema import RunnerConfig
 
@@ -38,6 +39,13 @@ class EvaluatedPolicy:
     """The protocol that is repeated, if one is."""
     model: Mapping[str, Any] | None = None
     """`actor.model` of the checkpoint; None without one."""
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint) -> EvaluatedPolicy:
+        """That of a checkpoint, whose results go beside it."""
+        folder = checkpoint.folder
+        parent = folder.with_name(f"{folder.name}_eval")
+        return cls(name=str(folder), checkpoint_file=str(checkpoint.model_file), state=checkpoint.state, parent=parent)
 
     @property
     def described(self) -> dict[str, Any]:

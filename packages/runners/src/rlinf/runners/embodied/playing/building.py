@@ -58,9 +58,7 @@ def _keyed(config: TrainEnvConfig | EvalEnvConfig) -> Generator[None]:
             name = FILMED.removeprefix("env.eval.")
         for part, prefix in ((config, section), (config.init_params, f"{section}.init_params")):
             if env == "env" and is_dataclass(part) and name.partition(".")[0] in [field.name for field in fields(part)]:
-                error.place = f"{prefix}.{name}"
-                # What unpickling calls the constructor with.
-                error.args = (error.place, *error.args[1:])
+                error.move(f"{prefix}.{name}")
                 break
         raise
 
@@ -72,6 +70,5 @@ def _placed(place: str) -> Generator[None]:
         yield
     except ConfigError as error:
         _, _, name = error.place.partition(".")
-        error.place = f"{place}.{name}" if name else place
-        error.args = (error.place, *error.args[1:])
+        error.move(f"{place}.{name}" if name else place)
         raise

@@ -79,7 +79,8 @@ def test_a_response_ends_with_any_token_that_the_model_names(reasoning_data: dic
     """The one that ended it is no part of what is scored."""
     reasoning_data["actor"]["model"]["ends"] = [5, 1, 6]
     cfg = read_reasoning(reasoning_data)
-    problems, own = Problems(cfg, build_tokenizer(cfg)), SamplingConfig(max_new_tokens=3, stop_token_ids=(7,))
+    problems = Problems(cfg, build_tokenizer(cfg.actor.model, cfg.data.task))
+    own = SamplingConfig(max_new_tokens=3, stop_token_ids=(7,))
     assert problems.stopped(cfg.rollout.sampling_params).stop_token_ids == (1, 5, 6)
     assert problems.stopped(own) == own
     completion = Completion(tokens=np.array([4, 5]), logprob=np.zeros(2, np.float32), version=np.zeros(2, int), finish="stop")

@@ -195,9 +195,10 @@ class ReasoningActor(Worker):
         # Only now: every rank takes part in putting the weights together.
         if self.rank == 0:
             # A policy of its own, as adapters are merged into it.
-            policy, tokenizer = build_policy(self.cfg, starting_weights=False), build_tokenizer(self.cfg)
-            processor = build_image_processor(self.cfg.actor.model.config, self.cfg.data.task.problems("train"))
-            export_network(policy, weights, tokenizer, processor, Path(folder))
+            policy = build_policy(self.cfg, starting_weights=False)
+            model, task = self.cfg.actor.model, self.cfg.data.task
+            processor = build_image_processor(model.config, task.problems("train"))
+            export_network(policy, weights, build_tokenizer(model, task), processor, Path(folder))
 
     def close(self) -> None:
         """Leaves the other ranks; every rank calls it, last."""

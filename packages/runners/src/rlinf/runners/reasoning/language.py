@@ -12,8 +12,9 @@ from rlinf.core.capabilities import HasImages, LanguageModelPolicy
 from rlinf.core.data import Completion
 from rlinf.core.errors import ConfigError
 from rlinf.core.language.generation import Generator, SamplingConfig
-from rlinf.core.language.problems import ImageProcessor, Problem, ShownPrompt, Split, Tokenizer
+from rlinf.core.language.problems import ImageProcessor, Problem, ShownPrompt, Split, TaskConfig, Tokenizer
 from rlinf.core.random import keyed_seed
+from rlinf.runners.config.schema import ModelSection
 from rlinf.runners.reasoning.schema import ReasoningConfig
 
 SPECIAL = 16
@@ -111,17 +112,15 @@ def as_numpy(completion: Completion[Any]) -> Completion[Any]:
     return Completion(tokens=tokens, logprob=logprob, version=version, finish=completion.finish)
 
 
-def build_tokenizer(cfg: ReasoningConfig) -> Tokenizer:
-    """The model's tokenizer; one that has to be made is made from the training problems.
+def build_tokenizer(model: ModelSection, task: TaskConfig) -> Tokenizer:
+    """A model's tokenizer; one that has to be made is made from the training problems of a task.
 
     Raises:
         ConfigError: the model has none.
     """
-    model = cfg.actor.model.config
-    if not isinstance(model, HasTokenizer):
-        problem = f"'{cfg.actor.model.model_type}' has no tokenizer"
-        raise ConfigError("actor.model.model_type", problem, "Choose a language model.")
-    return model.tokenizer(list(_texts(cfg.data.task.problems("train"))))
+    if not isinstance(model.config, HasTokenizer):
+        raise ConfigError("actor.model.model_type", f"'{model.model_type}' has no tokenizer", "Choose a language model.")
+    return model.config.tokenizer(list(_texts(task.problems("train"))))
 
 
 def check_corpus(cfg: ReasoningConfig) -> None:

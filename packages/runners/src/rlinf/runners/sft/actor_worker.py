@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -21,6 +21,7 @@ from rlinf.runners.reasoning.language import build_image_processor, build_tokeni
 from rlinf.runners.sft.examples import CrossEntropy, Example, laid_out, packed, read_examples
 from rlinf.runners.sft.schema import SFTConfig
 from rlinf.runners.sft.worker import FineTuningWorker
+from rlinf.runners.training.agreement import evaluated, of_ranks
 from rlinf.runners.training.data_shares import share_of
 from rlinf.runners.training.devices import placed
 
@@ -50,7 +51,7 @@ class SFTActor(FineTuningWorker):
             ConfigError: the model writes no text, or there are fewer examples in a step than ranks.
         """
         self.check_batch()
-        tokenizer = build_tokenizer(cast("Any", self.cfg))
+        tokenizer = build_tokenizer(self.cfg.actor.model, self.cfg.data.task)
         self.start(self._policy())
         data = self.cfg.data
         model, longest = self.cfg.actor.model.config, data.max_length
@@ -74,19 +75,15 @@ class SFTActor(FineTuningWorker):
         """The loss of the examples held out, over all ranks, in nats a token, and its exponential; every rank calls it."""
         state = self._ready()
         share, shares = share_of(self.cfg.actor.trainer, self.rank, self.world_size)
-        # Evaluating needs all ranks: one without an example, or with fewer batches, computes along and is not counted.
-        mine = state.validation[share::shares] or state.validation[:1]
-        batches = self._batches(mine)
-        counts = torch.zeros(self.world_size)
-        counts[self.rank] = len(batches)
-        rounds = int(self.trainer.all_reduce(counts).max())
+        # A rank without an example computes along and is not counted.
+        batches = self._batches(state.validation[share::shares] or state.validation[:1])
+        rounds = max(of_ranks(self.trainer, len(batches), rank=self.rank, world_size=self.world_size))
+        found = evaluated(self.trainer.evaluate, batches, lambda batch: batch, rounds=rounds)
         # Float32 would lose digits over many tokens. Where ranks share a model, their equal sums cancel in the mean.
         sums = torch.zeros(2, dtype=torch.float64)
-        for turn in range(rounds):
-            batch = batches[min(turn, len(batches) - 1)]
-            logprob, mask = self.trainer.evaluate(batch).logprob.cpu().double(), batch.trajectory.mask
-            if turn < len(batches) and share < len(state.validation):
-                sums += torch.stack([-logprob[mask].sum(), mask.sum().double()])
+        for batch, rescored in zip(batches, found, strict=True) if share < len(state.validation) else ():
+            mask = batch.trajectory.mask
+            sums += torch.stack([-rescored.logprob.cpu().double()[mask].sum(), mask.sum().double()])
         total, weight = self.trainer.all_reduce(sums).tolist()
         # `exp` overflows above 709.
         return {"loss": Metric(total, weight), "perplexity": Metric(math.exp(min(total / weight, 700.0)))}

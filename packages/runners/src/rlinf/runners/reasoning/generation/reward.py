@@ -92,7 +92,7 @@ class LanguageRewardWorker(Worker, ABC):
 
     def init_worker(self, topology: ReasoningTopology) -> None:
         """Builds the tokenizer and the reward."""
-        tokenizer = build_tokenizer(self.cfg)
+        tokenizer = build_tokenizer(self.cfg.actor.model, self.cfg.data.task)
         penalty = _penalty(self.cfg.reward.overlong)
         scorer = Scorer(self.cfg.reward, f"reward[{self.rank}]")
         self._state = ScoringState(topology, tokenizer, Problems(self.cfg, tokenizer), penalty, scorer)

@@ -125,7 +125,7 @@ class LanguageRolloutWorker(Worker, ABC):
         generator = self.cfg.rollout.generator.build(policy, rank=self.rank, world_size=self.world_size)
         # Where the generator has put them, as what is received comes there.
         self._policy, self._held = policy, policy.weights()
-        tokenizer = build_tokenizer(self.cfg)
+        tokenizer = build_tokenizer(self.cfg.actor.model, self.cfg.data.task)
         problems = Problems(self.cfg, tokenizer)
         check_images(problems, generator)
         self._engine = Engine(generator, topology, tokenizer, problems)

@@ -124,3 +124,15 @@ def test_stages_without_environments_are_refused_before_a_worker_starts() -> Non
             )
             with pytest.raises(ConfigError, match=message):
                 check_ranks(cfg, cluster.placement)
+
+
+@pytest.mark.parametrize("recipe", ["maniskill_ppo_openvla_oft", "maniskill_ppo_pi0"])
+def test_the_format_of_another_simulator(recipe: str) -> None:
+    """From ManiSkill to LIBERO the sign of the gripper changes, and nothing else that could be seen."""
+    problem = (
+        r"^env\.train\.wrappers\[0\]\.format: 'maniskill' makes actions of another simulator than 'libero', which takes those of "
+        r"'libero'\. Use libero"
+    )
+    with pytest.raises(ConfigError, match=problem):
+        embodied("env.train.env_type=libero", recipe=recipe)
+    embodied("env.train.env_type=libero", "env.train.wrappers=[{type: action_format, format: libero}]", recipe=recipe)

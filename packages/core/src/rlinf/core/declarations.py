@@ -160,6 +160,23 @@ class ConvertsActions(Protocol):
 
 
 @runtime_checkable
+class MadeForSimulators(Protocol):
+    """A wrapper's configuration that knows for which environments it is made."""
+
+    def expect_simulator(self, env_type: str, place: str) -> None:
+        """Refuses an environment for which another one is made.
+
+        Args:
+            env_type: its registered name, or `module:attr`, of which nothing is known.
+            place: of the wrapper's section, for the message.
+
+        Raises:
+            ConfigError: with the one that is made for it.
+        """
+        ...
+
+
+@runtime_checkable
 class KnowsEpisodeSteps(Protocol):
     """An environment's configuration that knows before anything is built how long an episode is."""
 

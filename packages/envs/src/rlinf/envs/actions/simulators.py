@@ -7,6 +7,7 @@ already: undo the normalisation of the training data first (`unscale`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -56,3 +57,13 @@ roboverse: Final = register_action_format(
     "roboverse", OfSevenNumbers(Gripper(source="sign_closed", target="unit_open", threshold=0.0))
 )
 """RoboVerse, with π0: the gripper becomes 1 where the model's number is negative, 0 elsewhere."""
+
+SIMULATORS: Final[Mapping[str, str]] = {
+    "libero": "libero",
+    "robosuite": "libero",
+    "maniskill": "maniskill",
+    "calvin": "calvin",
+    "metaworld": "metaworld",
+    "frankasim": "franka_sim",
+}
+"""The format of seven numbers that each environment takes, by their registered names."""

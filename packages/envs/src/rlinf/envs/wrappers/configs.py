@@ -24,6 +24,7 @@ from rlinf.core.errors import ConfigError
 from rlinf.core.registry import ENV_WRAPPERS
 from rlinf.envs.actions import ACTION_FORMATS, ActionFormat, Chain
 from rlinf.envs.actions.formats import accepted, expect_size
+from rlinf.envs.actions.simulators import SIMULATORS
 from rlinf.envs.spaces import Vector
 from rlinf.envs.wrappers.action_format import FormatActions
 from rlinf.envs.wrappers.contract import EnforceContract
@@ -52,6 +53,13 @@ class ActionFormatting:
         rest = np.clip(np.zeros((1, len(low)), np.float32), low, high).astype(np.float32)
         expect_size(self._built(), rest, simulator, f"{place}.format")
         return len(low)
+
+    def expect_simulator(self, env_type: str, place: str) -> None:
+        """Refuses the format of another simulator, whose gripper opens where this one closes; see `MadeForSimulators`."""
+        wanted = SIMULATORS.get(env_type.casefold())
+        if isinstance(self.format, str) and self.format in SIMULATORS.values() and wanted not in (None, self.format):
+            problem = f"'{self.format}' makes actions of another simulator than '{env_type}', which takes those of '{wanted}'"
+            raise ConfigError(f"{place}.format", problem, f"Use {wanted}, or describe the conversion as a list.")
 
     def wrap(self, env: Vector, name: str) -> Vector:
         """The environment with the model's action space."""

@@ -26,7 +26,7 @@ from rlinf.runners.config.rules import Rule, needs_met, no_idle_critic, no_idle_
 from rlinf.runners.config.schema import ActorConfig
 from rlinf.runners.config.sections import Section, resolved, subsection
 from rlinf.runners.config.statistics import lacking_statistics
-from rlinf.runners.embodied.action_rules import formats, real_time
+from rlinf.runners.embodied.action_rules import formats, made_for, real_time
 from rlinf.runners.embodied.schema import EmbodiedConfig, PlayedConfig
 from rlinf.runners.task_types import read_run
 
@@ -342,6 +342,7 @@ PLAYED: Final[Sequence[Rule[PlayedConfig]]] = (
     _evaluated_actions,
     _chunks,
     formats,
+    made_for,
     real_time,
     _tasks,
     _overlapped,

@@ -22,7 +22,7 @@ class OneQueue(Transport):
     def in_worker(self) -> bool:
         return True
 
-    def ask(self, kind: str, *question: Any, wait: Wait, content: Any = ()) -> Any:
+    def ask(self, kind: str, *question: Any, wait: Wait) -> Any:
         raise NotImplementedError
 
     def start_put(self, host: str, queue: Any, weight: int, blobs: Any, maxsize: int, wait: Wait, *, now: bool = False) -> Put:
@@ -31,7 +31,7 @@ class OneQueue(Transport):
         return request
 
     def start_get(self, host: str, queue: Any, target: int | None, wait: Wait, *, now: bool = False) -> Get:
-        request = Get(queue, "env.0", target, now=now, holds=True)
+        request = Get(queue, "env.0", target, now=now)
         self.queues.start(request)
         return request
 

@@ -94,7 +94,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(target=gets, key=KEYS, peer=PEERS, weight=st.none() | st.integers(0, 9), now=st.booleans())
     def get(self, key: Any, peer: str, weight: int | None, now: bool) -> Get:
         model = self.models[key]
-        get = Get(key, peer, weight, now=now, holds=True)
+        get = Get(key, peer, weight, now=now)
         model.gets.append(get)
         model.settle(self.arrivals)
         if now and get in model.gets:
@@ -116,11 +116,11 @@ class QueueMachine(RuleBasedStateMachine):
         elif model.expected[get] == "done":
             items = model.held.pop(get)
             if how == "took":
-                self.queues.took(get)
+                self.queues.resolve(get, back=False)
             else:
                 model.items = sorted([*model.items, *items])
                 del model.taken[get]
-                (self.queues.abandon if how == "abandon" else self.queues.give_back)(get)
+                self.queues.abandon(get) if how == "abandon" else self.queues.resolve(get, back=True)
         else:
             assert not self.queues.cancel(get)
         model.settle(self.arrivals)

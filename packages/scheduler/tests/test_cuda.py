@@ -3,6 +3,7 @@
 import importlib
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -50,28 +51,42 @@ def share(tensor: FakeTensor) -> Any:
     return rebuild, ((2, 3), tensor.index, b"handle")
 
 
-def test_the_gpus_of_a_process_are_known_by_their_uuid() -> None:
+@pytest.fixture
+def sees(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Sets which GPUs this process sees, by UUID."""
+    return lambda **gpus: monkeypatch.setattr(_cuda, "devices", lambda: {uuid.replace("_", "-"): n for uuid, n in gpus.items()})
+
+
+def test_the_gpus_of_a_process_are_known_by_their_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
     properties = lambda number: SimpleNamespace(uuid=f"GPU-{number + 7}")  # noqa: E731
     cuda = SimpleNamespace(is_available=lambda: True, device_count=lambda: 2, get_device_properties=properties)
-    assert _cuda.devices(cuda) == {"GPU-7": 0, "GPU-8": 1}
-    assert _cuda.devices(SimpleNamespace(is_available=lambda: False)) == {}
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    assert _cuda.devices() == {"GPU-7": 0, "GPU-8": 1}
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: False)))
+    assert _cuda.devices() == {}
 
 
 @pytest.mark.parametrize(("opens", "shared"), [(["GPU-8"], True), (["GPU-7", "GPU-9"], False), ([], False)])
-def test_memory_is_shared_with_who_sees_the_same_gpu(opens: list[str], shared: bool) -> None:
-    found, function, args = _cuda.reduced(FakeTensor(1), opens, here={"GPU-7": 0, "GPU-8": 1}, share=share)
+def test_memory_is_shared_with_who_sees_the_same_gpu(
+    opens: list[str], shared: bool, sees: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch.multiprocessing.reductions", SimpleNamespace(reduce_tensor=share))
+    sees(GPU_7=0, GPU_8=1)
+    found, function, args = _cuda.reduced(FakeTensor(1), opens)
     assert found is shared
     if shared:
         # The receiver has the GPU under another number.
-        assert function(*args, here={"GPU-8": 0}) == ((2, 3), 0, b"handle")
+        sees(GPU_8=0)
+        assert function(*args) == ((2, 3), 0, b"handle")
     else:
         assert function is _cuda.from_cpu
         assert args[0].made == ["cpu"]
 
 
-def test_who_does_not_see_the_gpu_is_told_so() -> None:
+def test_who_does_not_see_the_gpu_is_told_so(sees: Callable[..., None]) -> None:
+    sees(GPU_7=0)
     with pytest.raises(RLinfError, match=r"GPU-8.*sees GPU-7.*cluster\.route=socket"):
-        _cuda.opened("GPU-8", rebuild, ((2, 3), 0, b"handle"), here={"GPU-7": 0})
+        _cuda.opened("GPU-8", rebuild, ((2, 3), 0, b"handle"))
 
 
 def test_a_host_is_asked_once_and_only_where_its_answer_can_help(monkeypatch: pytest.MonkeyPatch) -> None:

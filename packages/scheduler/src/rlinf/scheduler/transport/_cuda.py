@@ -11,71 +11,54 @@ from typing import Any
 from rlinf.core.errors import RLinfError
 
 
-def devices(cuda: Any = None) -> dict[str, int]:
-    """The GPUs that this process sees, by UUID, with their numbers here; none without torch.
-
-    Args:
-        cuda: `torch.cuda`, or a stand-in.
-    """
-    if cuda is None:
-        torch: Any = sys.modules.get("torch")
-        if torch is None:
-            return {}
-        cuda = torch.cuda
-    if not cuda.is_available():
+def devices() -> dict[str, int]:
+    """The GPUs that this process sees, by UUID, with their numbers here; none without torch."""
+    torch: Any = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available():
         return {}
+    cuda = torch.cuda
     return {str(cuda.get_device_properties(number).uuid): number for number in range(cuda.device_count())}
 
 
-def reduced(
-    tensor: Any, opens: Collection[str], *, here: dict[str, int] | None = None, share: Callable[[Any], Any] | None = None
-) -> tuple[bool, Callable[..., Any], tuple[Any, ...]]:
+def reduced(tensor: Any, opens: Collection[str]) -> tuple[bool, Callable[..., Any], tuple[Any, ...]]:
     """How a CUDA tensor is pickled.
 
     Args:
         tensor: a plain tensor on a GPU.
         opens: the UUIDs of the GPUs that the receiver sees, on the same node; none if it is not known who receives.
-        here: the GPUs that this process sees; None asks torch.
-        share: makes a function and its arguments that rebuild a tensor in another process; None is torch's.
 
     Returns:
         Whether its memory is shared, and the function and arguments that have the tensor again.
     """
-    uuid = shared(tensor, opens, here=here)
+    uuid = shared(tensor, opens)
     plain = tensor.detach()
     if uuid is None:
         return False, from_cpu, (plain.cpu(),)
     # The copy is the receiver's own: the sender may change its tensor, and torch keeps the copy until the receiver has let it go.
-    rebuild, args = (share or _torch_reduction())(plain.clone())
+    reductions: Any = importlib.import_module("torch.multiprocessing.reductions")
+    rebuild, args = reductions.reduce_tensor(plain.clone())
     return True, opened, (uuid, rebuild, args)
 
 
-def _torch_reduction() -> Callable[[Any], Any]:
-    reductions: Any = importlib.import_module("torch.multiprocessing.reductions")
-    return reductions.reduce_tensor
-
-
-def shared(tensor: Any, opens: Collection[str], *, here: dict[str, int] | None = None) -> str | None:
+def shared(tensor: Any, opens: Collection[str]) -> str | None:
     """The UUID of a tensor's GPU if the receiver can open its memory; else None. Arguments as for `reduced`."""
     if not opens:
         return None
-    seen = devices() if here is None else here
-    return next((uuid for uuid, number in seen.items() if number == tensor.device.index and uuid in opens), None)
+    return next((uuid for uuid, number in devices().items() if number == tensor.device.index and uuid in opens), None)
 
 
-def opened(uuid: str, rebuild: Callable[..., Any], args: tuple[Any, ...], *, here: dict[str, int] | None = None) -> Any:
+def opened(uuid: str, rebuild: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     """The tensor that another process shares.
 
     Args:
         uuid: of its GPU.
         rebuild: torch's function.
         args: its arguments, with the GPU's number in the other process.
-        here: the GPUs that this process sees; None asks torch.
 
     Raises:
         RLinfError: this process does not see the GPU.
     """
-    seen = devices() if here is None else here
+    seen = devices()
     if uuid not in seen:
         raise RLinfError(
             f"a tensor on GPU {uuid}",

@@ -166,9 +166,6 @@ class Channel:
         self._transport.put(host, queue, weight, encode(item), self._info.maxsize, wait, now=True)
 
     @overload
-    def get(self, key: Hashable = "default", async_op: Literal[False] = False, *, timeout: float | None = None) -> Any: ...
-
-    @overload
     def get(self, key: Hashable = "default", *, async_op: Literal[True], timeout: float | None = None) -> Pending[Any]: ...
 
     @overload

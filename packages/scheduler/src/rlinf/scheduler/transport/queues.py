@@ -11,17 +11,16 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from rlinf.core.errors import DeadlineExceeded
 from rlinf.scheduler.transport.encoding import Blobs
-from rlinf.scheduler.transport.items import Entry, Items
 from rlinf.scheduler.transport.transport import channel_of, label
 from rlinf.scheduler.transport.waits import Monitor, Use, Uses, Wait
 from rlinf.scheduler.transport.work import Problem, failure
 
-Item = tuple[int, Blobs]
-"""Weight and content."""
+Entry: TypeAlias = tuple[int, int, Blobs]
+"""Number in order of arrival, weight and content."""
 
 
 class Request:
@@ -52,10 +51,27 @@ class Request:
         """See `Operation`; whoever makes way for it ends it."""
 
     def when_done(self, callback: Callable[[], None]) -> None:
-        self.queues.when_done(self, callback)
+        with self.queues.lock:
+            if not self.done:
+                self.callbacks.append(callback)
+                return
+        callback()
 
     def wait(self, wait: Wait) -> None:
-        self.queues.await_end(self, wait)
+        monitor = self.monitor
+
+        def wake() -> None:
+            with monitor:
+                monitor.changed()
+
+        self.when_done(wake)
+        try:
+            with monitor:
+                monitor.wait_until(lambda: self.done, wait)
+        finally:
+            if not self.done:
+                with self.queues.lock, contextlib.suppress(ValueError):
+                    self.callbacks.remove(wake)  # it may outlive this wait
 
     def take(self, wait: Wait) -> list[Blobs]:
         if self.problem is not None:
@@ -74,62 +90,100 @@ class Request:
 
 
 class Put(Request):
-    """Appends an item once fewer than `maxsize` are there; 0 for any number."""
+    """Appends an item, its weight and content, once fewer than `maxsize` are there; 0 for any number."""
 
     __slots__ = ("item", "maxsize")
 
-    def __init__(self, name: Hashable, peer: str, item: Item, maxsize: int, *, now: bool = False) -> None:
+    def __init__(self, name: Hashable, peer: str, item: tuple[int, Blobs], maxsize: int, *, now: bool = False) -> None:
         super().__init__(name, peer, now=now)
         self.item = item
         self.maxsize = maxsize
 
 
 class Get(Request):
-    """Takes the oldest item (`target` None), or the oldest ones whose weights reach `target`.
-
-    Args:
-        name: which queue.
-        peer: the address of the process that asks.
-        target: how much.
-        now: fail instead of waiting.
-        holds: the items may come back, until `Queues.took` says that they have arrived.
-    """
+    """Takes the oldest item (`target` None), or the oldest ones whose weights reach `target`."""
 
     __slots__ = ("entries", "holds", "target")
 
-    def __init__(self, name: Hashable, peer: str, target: int | None, *, now: bool = False, holds: bool = False) -> None:
+    def __init__(self, name: Hashable, peer: str, target: int | None, *, now: bool = False) -> None:
         super().__init__(name, peer, now=now)
         self.target = target
-        self.holds = holds
         self.entries: list[Entry] = []
+        self.holds = False
+        """The entries may come back, until `Queues.resolve` says that they have arrived."""
 
     def take(self, wait: Wait) -> list[Blobs]:
         super().take(wait)
         items = [blobs for _, _, blobs in self.entries]
-        if self.holds:
-            self.queues.took(self)
+        self.queues.resolve(self, back=False)
         return items
 
     def cancel(self) -> bool:
         if not super().cancel():
             if self.problem is not None:
                 return False
-            self.queues.give_back(self)
+            self.queues.resolve(self, back=True)
         return True
 
     def abandon(self) -> None:
         self.queues.abandon(self)
 
 
-class _Queue(Items):
-    __slots__ = ("getters", "out", "putters")
+class _Queue:
+    """What is in a queue, in order of arrival, and what waits for it."""
+
+    __slots__ = ("entries", "getters", "maxsize", "out", "putters", "weight")
 
     def __init__(self) -> None:
-        super().__init__()
+        self.entries: deque[Entry] = deque()
+        self.maxsize = 0
+        self.weight = 0
+        """Of all entries."""
         self.getters: list[Get] = []
         self.putters: deque[Put] = deque()
         self.out: dict[str, int] = {}
         """How many gets of each peer hold items that may come back."""
+
+    def append(self, entry: Entry) -> None:
+        """An entry arrives."""
+        self.entries.append(entry)
+        self.weight += entry[1]
+
+    def insert(self, entry: Entry) -> None:
+        """An entry comes back to its place; those before it are few, as they came back, too."""
+        at = 0
+        for other in self.entries:
+            if other[0] > entry[0]:
+                break
+            at += 1
+        self.entries.insert(at, entry)
+        self.weight += entry[1]
+
+    def pop(self, count: int) -> list[Entry]:
+        """Takes the oldest entries."""
+        taken = [self.entries.popleft() for _ in range(count)]
+        for _, weight, _ in taken:
+            self.weight -= weight
+        return taken
+
+    def ready(self, target: int | None, *, ended: bool) -> int:
+        """How many items a get may take now; 0 if it must wait.
+
+        A batch ends where its weights reach the target, or where the next item would exceed it; it has at least one item. A full
+        bounded queue can't grow any more, nor can one that has ended, so that what is there is the batch.
+        """
+        if target is None:
+            return 1 if self.entries else 0
+        if self.weight >= target:
+            total = 0
+            for count, (_, weight, _) in enumerate(self.entries):
+                if count and total + weight > target:
+                    return count
+                total += weight
+                if total >= target:
+                    return count + 1
+        full = self.maxsize and len(self.entries) >= self.maxsize
+        return len(self.entries) if full or ended else 0
 
     def vacant(self) -> bool:
         return not (self.entries or self.getters or self.putters or self.out)
@@ -139,27 +193,19 @@ class Queues:
     """All queues of one process. A queue exists while something is in it, or waits for it.
 
     Args:
-        monitor: makes the monitor that decides how a thread waits for a request.
+        monitor: decides how a thread waits. One for each wait, so that the end of a request wakes nobody else.
     """
 
     def __init__(self, monitor: Callable[[], Monitor]) -> None:
-        self._make_monitor = monitor
-        # A monitor for each thread, so that the end of a request wakes only its own thread.
-        self._mine = threading.local()
+        self.monitor = monitor
         self._queues: dict[Hashable, _Queue] = {}
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
+        """Of all queues, requests and items."""
         self._ended: dict[Hashable, str] = {}
         self._closed = ""
         self._numbers = itertools.count()
         self._abandoned: deque[Get] = deque()
         self._uses = Uses()
-
-    def monitor(self) -> Monitor:
-        """That of this thread."""
-        monitor = self._mine.__dict__.get("monitor")
-        if monitor is None:
-            monitor = self._mine.monitor = self._make_monitor()
-        return monitor
 
     def size(self, name: Hashable) -> int:
         """How many items wait."""
@@ -174,7 +220,7 @@ class Queues:
         """Begins a request, and returns it; its callbacks run, in this thread or another, when it is done."""
         done: list[Request] = []
         request.queues = self
-        with self._lock:
+        with self.lock:
             name = request.name
             queue = self._queues.get(name)
             if queue is None:
@@ -192,34 +238,9 @@ class Queues:
         self._tell(done)
         return request
 
-    def await_end(self, request: Request, wait: Wait) -> None:
-        """Returns when a request is done; at the deadline it goes on, and `DeadlineExceeded` is raised."""
-        monitor = self.monitor()
-
-        def wake() -> None:
-            with monitor:
-                monitor.changed()
-
-        self.when_done(request, wake)
-        try:
-            with monitor:
-                monitor.wait_until(lambda: request.done, wait)
-        finally:
-            if not request.done:
-                with self._lock, contextlib.suppress(ValueError):
-                    request.callbacks.remove(wake)  # it may outlive this wait
-
-    def when_done(self, request: Request, callback: Callable[[], None]) -> None:
-        """Calls back once when a request is done; at once if it is."""
-        with self._lock:
-            if not request.done:
-                request.callbacks.append(callback)
-                return
-        callback()
-
     def cancel(self, request: Request) -> bool:
         """Ends a request that waits, with the last use of its queue as the reason; False if it is done."""
-        with self._lock:
+        with self.lock:
             waits = not request.done
             if waits:
                 _, last = self.use(request.name).describe(for_room=isinstance(request, Put))
@@ -228,13 +249,12 @@ class Queues:
             self._tell([request])
         return waits
 
-    def took(self, get: Get) -> None:
-        """The items have arrived for good."""
-        self._resolve(get, back=False)
-
-    def give_back(self, get: Get) -> None:
-        """The items did not arrive: they are where they were before."""
-        self._resolve(get, back=True)
+    def resolve(self, get: Get, *, back: bool) -> None:
+        """The items have arrived for good, or did not: then they are `back` where they were before."""
+        done: list[Request] = []
+        with self.lock:
+            self._return(get, done, back=back)
+        self._tell(done)
 
     def abandon(self, get: Get) -> None:
         """Nobody will ask for a get: it ends, or its items go back. Safe in a finaliser, whatever its thread was doing."""
@@ -243,19 +263,19 @@ class Queues:
 
     def end(self, channel: str, reason: str) -> None:
         """Takes nothing more for a channel: its writers fail, its readers drain what is there and then come to the end."""
-        done: list[Request] = []
-        with self._lock:
+        with self.lock:
             self._ended.setdefault(channel, reason)
-            for name, queue in list(self._queues.items()):
-                if channel_of(name) == channel:
-                    self._settle(name, queue, done)
-        self._tell(done)
+        self._settle_all()
 
     def close(self, reason: str) -> None:
         """Ends every request, now and later, with `ChannelClosed`; the first reason is kept."""
-        done: list[Request] = []
-        with self._lock:
+        with self.lock:
             self._closed = self._closed or reason
+        self._settle_all()
+
+    def _settle_all(self) -> None:
+        done: list[Request] = []
+        with self.lock:
             for name, queue in list(self._queues.items()):
                 self._settle(name, queue, done)
         self._tell(done)
@@ -264,10 +284,8 @@ class Queues:
         if put.maxsize:
             # A host learns the bound of a queue from the puts.
             queue.maxsize = put.maxsize
-            queue.putters.append(put)
-        elif self._closed or (self._ended and channel_of(put.name) in self._ended):
-            # `_settle` fails it.
-            queue.putters.append(put)
+        if put.maxsize or self._closed or (self._ended and channel_of(put.name) in self._ended):
+            queue.putters.append(put)  # `_settle` lets it in, or fails it
         else:
             self._append(queue, put, done)
 
@@ -313,8 +331,8 @@ class Queues:
                 served += 1
                 get.done = True
                 done.append(get)
-                if get.holds:
-                    queue.out[get.peer] = queue.out.get(get.peer, 0) + 1
+                get.holds = True
+                queue.out[get.peer] = queue.out.get(get.peer, 0) + 1
         if served == len(queue.getters):
             queue.getters.clear()
         elif served:
@@ -334,15 +352,9 @@ class Queues:
         if queue.vacant():
             del self._queues[request.name]
 
-    def _resolve(self, get: Get, *, back: bool) -> None:
-        done: list[Request] = []
-        with self._lock:
-            self._return(get, done, back=back)
-        self._tell(done)
-
     def _return(self, get: Get, done: list[Request], *, back: bool) -> None:
         queue = self._queues.setdefault(get.name, _Queue())
-        if get.holds and get.problem is None:
+        if get.holds:
             get.holds = False
             queue.out[get.peer] -= 1
             if not queue.out[get.peer]:
@@ -364,7 +376,7 @@ class Queues:
 
     def _sweep(self) -> None:
         """Settles the gets that were abandoned, unless this thread, or another, is about to."""
-        while self._abandoned and self._lock.acquire(blocking=False):
+        while self._abandoned and self.lock.acquire(blocking=False):
             done: list[Request] = []
             try:
                 get = self._abandoned.popleft()
@@ -375,7 +387,7 @@ class Queues:
             except IndexError:  # another thread has taken the last one
                 pass
             finally:
-                self._lock.release()
+                self.lock.release()
             self._tell(done)
 
 

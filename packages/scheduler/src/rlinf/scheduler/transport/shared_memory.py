@@ -90,9 +90,6 @@ class Region:
     def __len__(self) -> int:
         return self.length
 
-    def __bytes__(self) -> bytes:
-        return bytes(self.view())
-
     def view(self) -> memoryview:
         """The bytes, writable; the lease lasts as long as any object that shares this memory. A copy if no mapping can be made."""
         try:

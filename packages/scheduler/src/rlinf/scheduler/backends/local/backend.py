@@ -76,7 +76,7 @@ class LocalTransport(Transport):
         return self.queues.start(Put(queue, self.who(), (weight, snapshot(blobs)), maxsize, now=now))
 
     def start_get(self, host: str, queue: Hashable, target: int | None, wait: Wait, *, now: bool = False) -> Operation:
-        return self.queues.start(Get(queue, self.who(), target, now=now, holds=True))
+        return self.queues.start(Get(queue, self.who(), target, now=now))
 
     def size(self, host: str, queue: Hashable, wait: Wait) -> int:
         return self.queues.size(queue)

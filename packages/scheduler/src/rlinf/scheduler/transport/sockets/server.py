@@ -247,7 +247,7 @@ class _ServedConnection:
             case ("put", number, name, weight, maxsize, now):
                 self._start(number, Put(name, self._peer, (weight, blobs), maxsize, now=now))
             case ("get", number, name, target, now):
-                self._start(number, Get(name, self._peer, target, now=now, holds=True))
+                self._start(number, Get(name, self._peer, target, now=now))
             case ("took", number):
                 self._took(number)
             case ("cancel", number):
@@ -283,7 +283,7 @@ class _ServedConnection:
     def _took(self, number: int) -> None:
         request = self._requests.pop(number, None)
         if isinstance(request, Get):
-            self._queues.took(request)
+            self._queues.resolve(request, back=False)
 
     def _cancel(self, number: int) -> None:
         request = self._requests.pop(number, None)

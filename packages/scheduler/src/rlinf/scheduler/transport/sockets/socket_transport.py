@@ -101,7 +101,7 @@ class SocketTransport(Transport):
     def start_get(self, host: str, queue: Any, target: int | None, wait: Wait, *, now: bool = False) -> Operation:
         self.known.check(queue, host, wait)
         if host == self._me:
-            return self.queues.start(Get(queue, self._me, target, now=now, holds=True))
+            return self.queues.start(Get(queue, self._me, target, now=now))
         return self.connections.to(host, wait).start("get", queue, (target, now), (), wait)
 
     def size(self, host: str, queue: Any, wait: Wait) -> int:

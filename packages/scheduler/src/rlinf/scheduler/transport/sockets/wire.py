@@ -50,17 +50,11 @@ def send_frame(sock: socket.socket, header: object, blobs: Sequence[Blob] = ()) 
         send_part(sock, part)
 
 
-def pack_frame(header: object, blobs: Sequence[Blob] = (), sock: socket.socket | None = None) -> list[Buffer]:
-    """One frame as it is sent with `send_part`, in one piece if it is small.
-
-    Args:
-        header: an object that can be pickled.
-        blobs: what goes with it.
-        sock: where it is sent; without it, everything goes as bytes.
-    """
+def pack_frame(header: object, blobs: Sequence[Blob], sock: socket.socket) -> list[Buffer]:
+    """One frame as it is sent over a socket with `send_part`, in one piece if it is small."""
     leases: list[Lease] = []
     inline: list[Buffer] = [pickle.dumps(header, 5)]
-    inline += _without_regions(blobs, leases if sock is not None and _carries_files(sock) else None)
+    inline += _without_regions(blobs, leases if _carries_files(sock) else None)
     sizes = [len(part) for part in inline]
     padded: list[Buffer] = []
     total = 0

@@ -286,7 +286,7 @@ def test_a_peer_that_the_network_has_given_up_is_no_deadline(tmp_path: Path, mon
     net.driver.stop()
 
 
-def test_a_lifeline_over_tcp_breaks_with_the_process(tmp_path: Path) -> None:
+def test_a_control_connection_over_tcp_breaks_with_the_process(tmp_path: Path) -> None:
     net = Net(tmp_path)
     ended = threading.Event()
     worker = SocketTransport(

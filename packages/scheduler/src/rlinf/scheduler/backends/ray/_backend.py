@@ -265,7 +265,7 @@ class RayBackend:
             # `DriverTransport` expects its return from when it was lost.
             self._untraced.directory.settle(host)
 
-        threading.Thread(target=handle_exit, name="rlinf-burial", daemon=True).start()
+        threading.Thread(target=handle_exit, name="rlinf-exit", daemon=True).start()
         return True
 
     def _stopped(self, host: str, pid: int, seconds: float) -> None:

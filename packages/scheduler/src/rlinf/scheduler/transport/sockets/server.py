@@ -331,20 +331,18 @@ class _ServedConnection:
     def _send(self, header: object, blobs: Sequence[Blob] = ()) -> None:
         """Sends an answer, but never makes another peer's thread wait for this peer to read."""
         parts = pack_frame(header, blobs, self._sock)
-        # This peer's own thread may wait for it to read.
-        if threading.get_ident() == self._thread:
-            with self._sending:
-                self._finish(parts)
-        # Answers have numbers, so that one may be overtaken.
-        elif not self._sending.acquire(blocking=False):
-            threading.Thread(target=self._send_later, args=(parts,), name="rlinf-answer", daemon=True).start()
+        own = threading.get_ident() == self._thread  # this peer's own thread may wait for it to read
+        if self._sending.acquire(blocking=own):
+            rest = parts if own else self._begin(parts)
+            if own or not rest:
+                self._finish(rest)
+                return
+            # The lock goes with the rest: unlike an RLock, another thread may release it.
+            send = self._finish
         else:
-            rest = self._begin(parts)
-            if rest:
-                # The lock goes with the rest: unlike an RLock, another thread may release it.
-                threading.Thread(target=self._send_rest, args=(rest,), name="rlinf-answer", daemon=True).start()
-            else:
-                self._sending.release()
+            # Answers have numbers, so that one may be overtaken.
+            send, rest = self._send_later, parts
+        threading.Thread(target=send, args=(rest,), name="rlinf-answer", daemon=True).start()
 
     def _begin(self, parts: list[Buffer]) -> list[Buffer]:
         """Sends as much as the peer has room for; returns the rest."""
@@ -359,19 +357,16 @@ class _ServedConnection:
                 return [memoryview(part)[sent:], *parts[i + 1 :]]
         return []
 
-    def _send_rest(self, parts: list[Buffer]) -> None:
-        try:
-            self._finish(parts)
-        finally:
-            self._sending.release()
-
     def _send_later(self, parts: list[Buffer]) -> None:
-        with self._sending:
-            self._finish(parts)
+        self._sending.acquire()
+        self._finish(parts)
 
     def _finish(self, parts: list[Buffer]) -> None:
+        """Sends what is left, and lets the next answer be sent."""
         try:
             for part in parts:
                 send_part(self._sock, part)
         except OSError:
             pass  # the peer is gone, which the thread of its connection is told, too
+        finally:
+            self._sending.release()

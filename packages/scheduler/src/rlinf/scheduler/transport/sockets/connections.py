@@ -11,7 +11,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rlinf.core.errors import RLinfError
@@ -85,17 +85,10 @@ class Connections:
         """Sends what needs no answer."""
         self.to(host, wait).tell(kind, encode(detail), wait)
 
-    def await_arrival(self, hosts: Sequence[str], wait: Wait, seconds: float) -> None:
+    def await_arrival(self, hosts: Sequence[str], seconds: float) -> None:
         """Returns when all that was sent to some hosts before has been read there, or they are gone, or the time is over."""
-        deadline = time.monotonic() + seconds
-        asked: list[tuple[Connection, RemoteRequest]] = []
-        for connection in [self._open[host] for host in hosts if host in self._open]:
-            with contextlib.suppress(RLinfError):
-                # Frames are read in their order: the answer says that all before it has arrived.
-                asked.append((connection, connection.start("ask", "arrived", (), encode(()), wait)))
-        for connection, request in asked:
-            if not connection.read_until(request, deadline - time.monotonic()):
-                request.detach()
+        # Frames are read in their order: the answer says that all before it has arrived.
+        _answers({host: self._open[host] for host in hosts if host in self._open}, "arrived", (), seconds)
 
     def reach(self, host: str, wait: Wait) -> Reach:
         """Where a host is; waits for one that has not come yet."""
@@ -188,15 +181,21 @@ class ControlConnections:
 
     def ask(self, kind: str, *question: Any, hosts: Sequence[str] | None = None, timeout: float) -> dict[str, Any]:
         """The answers of the processes that give one in time, by address. One that has left several open is no longer asked."""
-        deadline = time.monotonic() + timeout
-        asked: dict[str, tuple[Connection, RemoteRequest]] = {}
-        for host, (connection, _) in list(self._open.items()):
-            if (hosts is None or host in hosts) and connection.unanswered < PATIENCE:
-                with contextlib.suppress(RLinfError):
-                    wait = Wait(DRIVER, f"'{kind}' to {label(host)}", "an answer")
-                    asked[host] = connection, connection.start("ask", kind, (), encode(question), wait)
-        answers: dict[str, Any] = {}
-        for host, (connection, request) in asked.items():
-            if connection.read_until(request, deadline - time.monotonic()) and request.problem is None:
-                answers[host] = decode(request.blobs)
-        return answers
+        asked = {host: connection for host, (connection, _) in list(self._open.items()) if hosts is None or host in hosts}
+        patient = {host: connection for host, connection in asked.items() if connection.unanswered < PATIENCE}
+        return _answers(patient, kind, question, timeout)
+
+
+def _answers(connections: Mapping[str, Connection], kind: str, question: tuple[Any, ...], seconds: float) -> dict[str, Any]:
+    """What those say that answer a question in time, by their addresses. All are asked at once."""
+    deadline = time.monotonic() + seconds
+    asked: dict[str, RemoteRequest] = {}
+    for host, connection in connections.items():
+        with contextlib.suppress(RLinfError):
+            wait = Wait(label(host), f"'{kind}'", "its arrival")
+            asked[host] = connection.start("ask", kind, (), encode(question), wait)
+    answers: dict[str, Any] = {}
+    for host, request in asked.items():
+        if connections[host].read_until(request, deadline - time.monotonic()) and request.problem is None:
+            answers[host] = decode(request.blobs)
+    return answers

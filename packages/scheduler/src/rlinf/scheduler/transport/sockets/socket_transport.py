@@ -154,7 +154,7 @@ class SocketTransport(Transport):
     def stop_puts(self, channel: str, reason: str, hosts: Sequence[str]) -> None:
         """Puts nothing more into a channel; returns when its hosts have read what was put before."""
         self.known.ended[channel] = reason
-        self.connections.await_arrival(hosts, Wait(self._who, f"channel '{channel}'", "its end"), ANSWERS_S)
+        self.connections.await_arrival(hosts, ANSWERS_S)
 
     def _devices(self, host: str, wait: Wait) -> tuple[str, ...]:
         return self.connections.ask(host, "devices", wait=wait)

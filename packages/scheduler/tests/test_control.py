@@ -2,13 +2,14 @@
 
 import socket
 import threading
+import time
+from typing import Any
 
 import pytest
 from channel_runs import Run, through
-from waiting import until
 
 from rlinf.core.errors import ChannelClosed
-from rlinf.scheduler.transport.sockets.connections import PATIENCE
+from rlinf.scheduler.transport.sockets.connections import PATIENCE, ControlConnections
 from rlinf.scheduler.transport.sockets.locations import Location
 from rlinf.scheduler.transport.sockets.socket_transport import SocketTransport
 
@@ -17,7 +18,6 @@ def test_a_question_that_it_has_no_answer_for_does_not_keep_it_from_hearing_of_t
     transport = SocketTransport(run.run_info, "c.0", Location("here", f"{run.run_info.driver.path}-c.0"))
     gone = threading.Event()
     transport.connect_control(gone.set)
-    until(lambda: "c.0" in run.driver.controls.pids())
     assert run.driver.controls.ask("doing", timeout=60.0) == {}
     run.driver.controls._open["c.0"][0]._sock.shutdown(socket.SHUT_RDWR)
     assert gone.wait(30)
@@ -28,9 +28,25 @@ def test_questions_that_it_has_no_answer_for_do_not_keep_it_from_the_end_of_a_ch
     """A child of a worker answers less than its worker: the watch over the run must not make it miss news of channels."""
     channel = through(a, run.create("c"))
     channel.put("first")
-    until(lambda: "a.0" in run.driver.controls.pids())
     for _ in range(PATIENCE + 1):
         assert run.driver.controls.ask("doing", timeout=0.2) == {}
+    run.driver.channels.end("c", "closed by a test")
+    with pytest.raises(ChannelClosed, match="closed by a test"):
+        channel.put("second")
+    assert list(channel) == ["first"]
+
+
+def test_a_process_that_has_just_come_hears_of_the_end_of_a_channel(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It must not use channels before the driver would tell it of them."""
+    attend = ControlConnections.attend
+
+    def slowly(*details: Any) -> None:
+        time.sleep(0.5)
+        attend(*details)
+
+    monkeypatch.setattr(ControlConnections, "attend", slowly)
+    channel = through(run.transport("a.0"), run.create("c"))
+    channel.put("first")
     run.driver.channels.end("c", "closed by a test")
     with pytest.raises(ChannelClosed, match="closed by a test"):
         channel.put("second")

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 from channel_runs import connections
-from waiting import until
 
 from rlinf.core.config import read
 from rlinf.core.errors import ChannelClosed, ConfigError, PlacementError, UnknownName
@@ -293,7 +292,6 @@ def test_a_control_connection_over_tcp_breaks_with_the_process(tmp_path: Path) -
         net.run_info, "a.0", Location("second", f"\0rlinf-test-{os.getpid()}-{tmp_path.name}", ("127.0.0.1", 0))
     )
     worker.connect_control(ended.set)
-    until(lambda: "a.0" in net.driver.controls.pids())
     net.driver.controls._open["a.0"][0]._sock.shutdown(socket.SHUT_RDWR)  # pyright: ignore[reportPrivateUsage]
     deadline = time.monotonic() + 60
     while not net.lost and time.monotonic() < deadline:

@@ -163,6 +163,8 @@ class ControlConnections:
         """Runs in the thread of one connection until it breaks."""
         connection = Connection(sock, peer, self._timeout_s, self._channels)
         opened = self._open[peer] = connection, pid
+        with contextlib.suppress(RLinfError):  # it may be gone already
+            connection.tell("attended", encode(()), Wait(DRIVER, f"control connection of {label(peer)}", "its way"))
         connection.read_to_its_end()
         # Its successor may have come before its connection broke.
         if self._open.get(peer) is opened:

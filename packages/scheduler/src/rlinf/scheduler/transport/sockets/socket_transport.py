@@ -127,12 +127,14 @@ class SocketTransport(Transport):
             self.connections.tell(DRIVER, "log", level, message, wait=Wait(self._who, "log", "the driver"))
 
     def connect_control(self, on_end: Callable[[], None]) -> None:
-        """Ties this process to the driver, which knows from then on where it is, and asks. Last: each answer must be set.
+        """Ties this process to the driver, which then knows where it is, and asks. Last: each answer must be set.
 
         Args:
             on_end: called when the driver is gone.
         """
         wait = Wait(self._who, "control connection", "the driver")
+        attended = threading.Event()
+        self.server.serve("attended", attended.set)
         sock = self.connections.connect(DRIVER, "control", wait, self.server.place)
 
         def attend() -> None:
@@ -140,6 +142,9 @@ class SocketTransport(Transport):
             on_end()
 
         threading.Thread(target=attend, name="rlinf-control", daemon=True).start()
+        # Before, news of a channel that this process already uses would pass it by.
+        if not attended.wait(self.connections.timeout_s):
+            raise wait.expired(self.connections.timeout_s)
 
     def close(self, reason: str) -> None:
         """Ends every wait on this process's queues."""

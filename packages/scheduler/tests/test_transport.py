@@ -5,6 +5,7 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,10 @@ from hypothesis.extra.numpy import array_shapes, arrays, boolean_dtypes, floatin
 from waiting import until
 
 from rlinf.core.errors import ChannelClosed, DeadlineExceeded
+from rlinf.scheduler.transport import _cuda
 from rlinf.scheduler.transport.encoding import BESIDE_BYTES, decode, encode, snapshot
 from rlinf.scheduler.transport.queues import Get, Put, Queues
+from rlinf.scheduler.transport.routes import Routes
 from rlinf.scheduler.transport.sockets import server
 from rlinf.scheduler.transport.sockets.locations import Location, RunInfo
 from rlinf.scheduler.transport.sockets.wire import FrameReader, send_frame
@@ -133,6 +136,14 @@ def test_arrays_survive(array: np.ndarray[Any, Any]) -> None:
     assert found.array.tobytes() == array.tobytes()
     assert found.array.shape == array.shape
     assert found.array.flags.writeable
+
+
+def test_another_thread_may_be_importing_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until it has, the module is there and has nothing in it: no tensor can be in an item, nor on a GPU."""
+    monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
+    assert decode(encode(Item(array=np.arange(3), name="x"))).array.tolist() == [0, 1, 2]
+    assert _cuda.devices() == {}
+    assert list(Routes("auto", lambda _, __: "node").opens("a.0", SOON)) == []
 
 
 @pytest.mark.torch

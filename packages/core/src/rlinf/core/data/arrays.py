@@ -28,8 +28,9 @@ A = TypeVar("A", bound=Array)
 
 def is_tensor(array: object) -> bool:
     """Whether `array` is a torch tensor; False where torch was never imported."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(array, torch.Tensor)
+    # While another thread imports torch, the module is there and lacks its classes.
+    tensor = getattr(sys.modules.get("torch"), "Tensor", None)
+    return tensor is not None and isinstance(array, tensor)
 
 
 def concatenate(arrays: Sequence[A]) -> A:

@@ -13,10 +13,9 @@ from rlinf.core.errors import RLinfError
 
 def devices() -> dict[str, int]:
     """The GPUs that this process sees, by UUID, with their numbers here; none without torch."""
-    torch: Any = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_available():
+    cuda: Any = getattr(sys.modules.get("torch"), "cuda", None)  # None also while another thread imports torch
+    if cuda is None or not cuda.is_available():
         return {}
-    cuda = torch.cuda
     return {str(cuda.get_device_properties(number).uuid): number for number in range(cuda.device_count())}
 
 

@@ -265,6 +265,6 @@ def size_of(blobs: Sequence[Blob]) -> int:
 
 
 def _uses_gpu() -> bool:
-    torch = sys.modules.get("torch")
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)  # None also while another thread imports torch
     # Before that no tensor can be on a GPU; `is_available` would say yes on any machine that has one.
-    return torch is not None and torch.cuda.is_initialized()
+    return cuda is not None and cuda.is_initialized()

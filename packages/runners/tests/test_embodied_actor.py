@@ -204,6 +204,10 @@ def test_an_episode_that_began_late_and_was_cut_off_is_no_failure_of_its_group(t
     assert not bounded.mask.any(), "the mean of the group is that of what is known"
     solved = replace(found, terminated=terminated | torch.tensor([[False], [True], [False]]))
     assert without_cut_off(solved, cfg)[0].mask.any(1).all(), "one that ended counts, however late it began"
+    limited = replace(found, truncated=torch.zeros_like(terminated) | torch.tensor([[False], [True], [False]]))
+    assert without_cut_off(limited, cfg)[0].mask.any(1).all(), "one that its own limit ended, too"
+    behind = replace(solved, mask=solved.mask & torch.tensor([[True], [False], [True]]))
+    assert without_cut_off(behind, cfg)[1]["cut_off_rows"].sum == 1, "an end behind a row is none"
     alone = replace(cfg, algorithm=replace(cfg.algorithm, filter_rewards=False, rewards_upper_bound=None))
     assert without_cut_off(found, alone) == (found, {}), "nothing is compared"
     going_on = replace(cfg, env=replace(cfg.env, train=replace(cfg.env.train, auto_reset=True)))

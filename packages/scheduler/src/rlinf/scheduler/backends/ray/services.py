@@ -30,12 +30,15 @@ PATIENCE_S = 2.0
 
 
 def own_services() -> dict[int, str]:
-    """Ray's processes that this one has started and can't do without, by process id."""
+    """Ray's processes that this one has started and can't do without, by process id.
+
+    An agent that is a child of this process has lost its raylet, in an attempt to start Ray that failed: it ends soon.
+    """
     found: dict[int, str] = {}
     for child in children(os.getpid()):
         name = _name(child)
-        if name in SERVERS or _agent(name) != name:
-            found[child] = _agent(name)
+        if name in SERVERS:
+            found[child] = name
         if name == "raylet":
             found |= {agent: _agent(_name(agent)) for agent in children(child)}
     return found

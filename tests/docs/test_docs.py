@@ -3,6 +3,7 @@
 The blocks of one document are one script. A block that can't run says so: three backticks, then `python no-run`.
 """
 
+import os
 import re
 import subprocess
 import sys
@@ -48,7 +49,10 @@ def test_documents_are_found() -> None:
 def test_blocks_run(document: Path, tmp_path: Path) -> None:
     path = tmp_path / f"{document.stem}_page.py"  # not by the name of a module that it imports
     path.write_text(script(document), encoding="utf-8")
-    done = subprocess.run([sys.executable, path], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=240)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # pages share their cores
+    done = subprocess.run(
+        [sys.executable, path], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=240
+    )
     assert done.returncode == 0, f"{name(document)}\n{done.stdout}\n{done.stderr}"
 
 

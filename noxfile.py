@@ -39,6 +39,8 @@ RECIPES = tuple(f"tests/test_{name}.py" for name in ("recipes", "light_configura
 FAST = ("-q", "-m", "not slow")
 PARALLEL = ("-n", "2", "--dist", "loadfile")
 """Two processes, each with the Ray that its tests share."""
+GROUPED = ("-n", "2", "--dist", "loadgroup")
+"""Two processes, and what is made for the tests of one group is made once."""
 
 
 def _link_mode() -> str:
@@ -122,7 +124,7 @@ for _part in PARTS:
 @nox.session(venv_backend="none")
 def isolated(session: nox.Session) -> None:
     """Each wheel alone in a bare environment: it imports, and what it must not load it doesn't."""
-    _house(session, "pytest", "-q", "--basetemp=.nox/isolated", "tests/isolated", *session.posargs)
+    _house(session, "pytest", "-q", *GROUPED, "--basetemp=.nox/isolated", "tests/isolated", *session.posargs)
 
 
 @nox.session(venv_backend="none")

@@ -126,8 +126,8 @@ class EnvRestarts:
 
     def _rebuild(self, topology: Topology, rank: int, restarts: int, iterations: Mapping[int, Iteration]) -> None:
         one: Any = self._env.execute_on(rank)
-        self._phases.wait(one.init_worker(topology.slots["train"]))
-        self._phases.wait(one.connect(topology, restarts))
+        self._build(one.init_worker(topology.slots["train"]), iterations)
+        self._build(one.connect(topology, restarts), iterations)
         self._built[rank] = restarts
         lost = {step: each for step, each in iterations.items() if failed(each.env.parts[rank])}
         for step, iteration in sorted(lost.items()):
@@ -135,6 +135,18 @@ class EnvRestarts:
         if lost or self._cfg.env.train.auto_reset:
             # Each environment was in one, or about to begin one.
             self.dropped_episodes += sum(slot.num_envs for slot in topology.of_env(rank))
+
+    def _build(self, call: Future[Any], iterations: Mapping[int, Iteration]) -> None:
+        """Waits while a worker is built anew. Another one that dies meanwhile is next; unseen, its failure would end the run."""
+        while True:
+            playing = [part for each in iterations.values() for part in each.env.parts if not failed(part)]
+            try:
+                self._phases.wait(call, beside=playing)
+            except WorkerError:
+                if failed(call):
+                    raise
+            else:
+                return
 
     def _play_again(self, topology: Topology, step: int, iteration: Iteration, attempt: Attempt) -> None:
         requests, answers, trajectories = (self._channels[name] for name in ("requests", "answers", "trajectories"))

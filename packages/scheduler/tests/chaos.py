@@ -40,6 +40,9 @@ TARGETS = {"worker": 49, "driver": 15, "raylet": 8, "gcs_server": 8, "agent": 8,
 SIGNALS = {"KILL": 5, "SEGV": 1, "TERM": 1, "ABRT": 1, "STOP": 2, "INT": 1}
 """STOP is followed by KILL after a second; INT goes to drivers only."""
 KINDS: tuple[tuple[str, str], ...] = (
+    # First, as their command lines name what they start.
+    ("raylet/raylet", "raylet"),
+    ("gcs/gcs_server", "gcs_server"),
     ("process/supervisor.py", "parent"),
     (" guard ", "guard"),
     ("ray::DashboardAgent", "agent"),
@@ -48,8 +51,6 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("dashboard/agent.py", "agent"),
     ("ray::", "worker"),
     ("workers/default_worker.py", "worker"),
-    ("raylet/raylet", "raylet"),
-    ("gcs/gcs_server", "gcs_server"),
 )
 ENDINGS = "Error|Exceeded|Closed|Interrupt|Exit|Exception|Name|Lost|Failed"
 """Of the names of exceptions."""

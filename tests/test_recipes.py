@@ -96,6 +96,12 @@ def test_a_recipe_of_agents_is_valid_and_can_be_placed(recipe: str) -> None:
         assert examples.tools == cfg.agent.tools
 
 
+def test_an_agent_run_with_suspended_episodes_says_that_they_are_begun_anew() -> None:
+    overrides = ("rollout.partial_lag=1", "rollout.oversample=1.5")
+    cfg = read_agent(compose_recipe(AGENT, "calculator_grpo", overrides).data)
+    assert "episodes that were suspended (rollout.partial_lag 1)" in cfg.inexact_resume
+
+
 @pytest.mark.parametrize("recipe", SFT_RECIPES)
 def test_a_recipe_of_fine_tuning_is_valid_and_can_be_placed(recipe: str) -> None:
     cfg = read_sft(compose_recipe(SFT, recipe).data)

@@ -103,4 +103,4 @@ def actor(
 
 
 def _built(spec: Any, *, seed: int) -> Any:
-    return SimpleNamespace()
+    return SimpleNamespace(predict_action_batch=print, weights=print, load=print)

@@ -41,7 +41,7 @@ def test_a_run_that_its_loop_refuses_gives_the_name_back(
     cluster = contextlib.nullcontext(SimpleNamespace(placement=placement))
     monkeypatch.setattr(commands, "check_run", lambda cfg: None)
     monkeypatch.setattr(commands, "CLUSTERS", SimpleNamespace(get=lambda name, place: lambda cluster_cfg: cluster))
-    monkeypatch.setattr(commands, "task_type_of", lambda data: SimpleNamespace(read=lambda data: cfg, check=None, start=start))
+    monkeypatch.setattr(Composition, "task_type", SimpleNamespace(read=lambda data: cfg, check=None, start=start))
     with pytest.raises(ConfigError, match=r"data\.val_problems"):
         commands.run_recipe(Composition(name="toy", data=toy_data, provenance={}))
     assert [(each.name, (each / "summary.json").read_text()) for each in tmp_path.glob("toy*")] == [("toy", "first")]

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 import torch
 from env_worker_toy import connected
-from off_policy_toy import Adds, Constant, Sees, ToyNormalized, ToyObjective, ToyValues, expect_refusal
-from torch import nn
+from off_policy_toy import Adds, Constant, Learns, Sees, ToyNormalized, ToyObjective, ToyValues, expect_refusal
 
 from rlinf.core.data import ArraySpec, EnvSpec
 from rlinf.core.errors import ConfigError
@@ -96,7 +95,7 @@ def test_the_actor_keeps_all_and_draws_as_often_as_it_is_told(data: dict[str, An
     assert lengths == {1.0, 2.0}
 
 
-@pytest.mark.parametrize(("objective", "chosen"), [(ToyObjective(), nn.Linear), (ToyNormalized(), type(None))])
+@pytest.mark.parametrize(("objective", "chosen"), [(ToyObjective(), Learns), (ToyNormalized(), type(None))])
 def test_a_library_multiplies_for_the_policy_unless_its_critics_know_batches(
     data: dict[str, Any], monkeypatch: pytest.MonkeyPatch, objective: Any, chosen: type
 ) -> None:

@@ -3,7 +3,6 @@ from typing import Any
 import pytest
 
 from rlinf.core.errors import ConfigError
-from rlinf.runners.agent import read_agent
 from rlinf.runners.config.sections import resolved
 from rlinf.runners.reasoning.rules import read_reasoning
 
@@ -63,7 +62,5 @@ def test_a_warm_start_is_wanted_only_where_nothing_else_names_weights(reasoning_
 def test_what_a_resumed_run_writes_anew_is_said(reasoning_data: dict[str, Any]) -> None:
     reasoning_data["rollout"] |= {"oversample": 1.5, "partial_lag": 1}
     assert not read_reasoning(reasoning_data).inexact_resume, "responses that were aborted are saved"
-    agent = {**reasoning_data, "runner": {**reasoning_data["runner"], "task_type": "agent"}}
-    assert "episodes that were suspended (rollout.partial_lag 1)" in read_agent(agent).inexact_resume
     reasoning_data["rollout"] |= {"max_lag": 2}
     assert "is written again, by newer weights. rollout.max_lag=0 gives the same" in read_reasoning(reasoning_data).inexact_resume

@@ -9,12 +9,13 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
 import pytest
 
-from rlinf.core.errors import ConfigError
+from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.testing.env import EnvContract
 from rlinf.envs.realworld import ControllerClient, LinkFaults, RealWorld, RobotFault, Serving, session
 from rlinf.envs.realworld.commands import robot
@@ -337,3 +338,15 @@ def test_rlinf_robot_serves_whatever_the_order_of_its_words():
     finally:
         served.terminate()
         assert served.wait(30) == 0
+
+
+@pytest.mark.parametrize("clock", ["stepped", "real"])
+def test_a_closed_server_leaves_no_thread(serve, clock):
+    """Not even for a client that is still there: one that computes in MuJoCo when Python ends makes it crash."""
+    before = set(threading.enumerate())
+    server, client = serve(clock=clock)
+    client.act("tool_motion", np.zeros(6), seconds=0.02)
+    server.close()
+    assert not [thread for thread in set(threading.enumerate()) - before if thread.name.startswith("robot")]
+    with pytest.raises(RLinfError):
+        client.state()

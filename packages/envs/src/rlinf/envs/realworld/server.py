@@ -9,11 +9,12 @@ that is silent for `watchdog_s`, leaves an arm that stands still.
 
 from __future__ import annotations
 
+import contextlib
 import select
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -29,6 +30,8 @@ LOOPBACK: Final = "127.0.0.1"
 _LIMIT: Final = 1 << 20
 _SEND_S: Final = 2.0
 _POLL_S: Final = 0.2
+_END_S: Final = 5.0
+"""How long `close` waits for the threads of a server, which stop what they do within moments."""
 
 Clock = Literal["real", "stepped"]
 
@@ -98,6 +101,8 @@ class ControllerServer:
         self._period = controller.config.period_s
         self._now = 0.0
         self._ended = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._clients: dict[socket.socket, threading.Thread] = {}
         try:
             self._listener = socket.create_server((host, port))
         except OSError as error:
@@ -111,7 +116,7 @@ class ControllerServer:
 
     def serve(self) -> None:
         """Drives the arm and answers clients until `close`."""
-        threading.Thread(target=self._accept, name="robot accept", daemon=True).start()
+        self._begin(self._accept, "robot accept")
         try:
             if self.clock == "real":
                 self._drive()
@@ -128,11 +133,21 @@ class ControllerServer:
 
     def start(self) -> None:
         """Serves in a thread of its own."""
-        threading.Thread(target=self.serve, name="robot controller", daemon=True).start()
+        self._begin(self.serve, "robot controller")
 
     def close(self) -> None:
-        """Ends `serve`, which brakes first."""
+        """Ends `serve`, which brakes first, and its clients' connections; waits for their threads.
+
+        One that still computes in the simulator when Python ends makes it crash.
+        """
         self._ended.set()
+        deadline = time.monotonic() + _END_S
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        for client, thread in self._clients.items():
+            with contextlib.suppress(OSError):  # it is gone already
+                client.shutdown(socket.SHUT_RDWR)
+            thread.join(max(0.0, deadline - time.monotonic()))
 
     @property
     def has_ended(self) -> bool:
@@ -201,7 +216,13 @@ class ControllerServer:
                 return
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             session = Session(self, Connection(sock, send_s=_SEND_S, limit=_LIMIT))
-            threading.Thread(target=session.serve, name="robot client", daemon=True).start()
+            self._clients = {client: thread for client, thread in self._clients.items() if thread.is_alive()}
+            self._clients[sock] = threading.Thread(target=session.serve, name="robot client", daemon=True)
+            self._clients[sock].start()
+
+    def _begin(self, target: Callable[[], None], name: str) -> None:
+        self._threads.append(threading.Thread(target=target, name=name, daemon=True))
+        self._threads[-1].start()
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from rlinf.core.data import ArraySpec, Decision, EnvSpec
+from rlinf.core.data import ArraySpec, Decision, EnvSpec, Weights
 from rlinf.core.declarations import PolicyTraits
 from rlinf.runners.embodied.env_worker import EnvWorker
 from rlinf.runners.embodied.rollout_worker import MultiStepRolloutWorker
@@ -115,6 +115,13 @@ class TimedNetwork(torch.nn.Module):
         Costs.decision.pay(len(states))
         zeros = torch.zeros(len(states))
         return Decision(action=zeros[:, None, None], logprob=zeros, value=zeros, context={"states": states}, version=0)
+
+    def weights(self) -> Weights[torch.Tensor]:
+        """It has none."""
+        return Weights(tensors={}, version=self.version)
+
+    def load(self, weights: Weights[torch.Tensor]) -> None:
+        """Takes none."""
 
 
 @dataclass(frozen=True)

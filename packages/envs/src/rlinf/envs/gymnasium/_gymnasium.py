@@ -8,7 +8,7 @@ import inspect
 import io
 import sys
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import gymnasium
 import numpy as np
@@ -112,11 +112,12 @@ class _Task(gymnasium.Env[dict[str, Any], Any]):
             self._viewer = None
         self.env.close()
 
-    def _parts(self, method: str, answer: Any, expected: str) -> tuple[Any, ...]:
+    def _parts(self, method: str, answer: object, expected: str) -> tuple[Any, ...]:
         """What a method returned, which in other versions of the API were fewer things."""
-        if isinstance(answer, tuple) and len(answer) == expected.count(",") + 1:
-            return answer
-        found = f"{len(answer)} things" if isinstance(answer, tuple) else f"one {type(answer).__name__}"
+        parts = cast("tuple[Any, ...]", answer) if isinstance(answer, tuple) else None
+        if parts is not None and len(parts) == expected.count(",") + 1:
+            return parts
+        found = f"one {type(cast('object', answer)).__name__}" if parts is None else f"{len(parts)} things"
         problem = f"{type(self.env.unwrapped).__name__}.{method} is to return ({expected}), found {found}"
         raise ConfigError("env", problem, "Write it for Gymnasium 1; older environments are of Gym's API.")
 

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from rlinf.core.process import ChildProcess, Connection, ConnectionLost, exit_reason
 from rlinf.core.protocols import Channel, Child
@@ -24,7 +24,7 @@ from rlinf.core.worker.context import CurrentWorker, Services, WorkerAddress
 from rlinf.scheduler.trace.recorder import Recorder
 from rlinf.scheduler.trace.transfers import traced_transport
 from rlinf.scheduler.transport.channel import Channel as TransportChannel
-from rlinf.scheduler.transport.encoding import decode, encode, snapshot
+from rlinf.scheduler.transport.encoding import Buffer, decode, encode
 from rlinf.scheduler.transport.p2p import PeerMessenger
 from rlinf.scheduler.transport.sockets.locations import Location, RunInfo
 from rlinf.scheduler.transport.sockets.socket_transport import SocketTransport
@@ -89,7 +89,8 @@ class WorkerServices(ChannelServices):
         self._numbers = itertools.count()
 
     def start_child(self, function: Callable[..., Any], args: tuple[Any, ...], name: str) -> Child:
-        blobs = [bytes(blob) for blob in snapshot(encode((function, args)))]
+        # Nothing of what is only encoded lies in shared memory.
+        blobs = [bytes(cast("Buffer", blob)) for blob in encode((function, args))]
         return WorkerChild(self._origin.child(next(self._numbers)), blobs, name, self._fail)
 
 

@@ -12,6 +12,8 @@ from rlinf.core.errors import ConfigError, each_fault
 from rlinf.runners import check_run, read_embodied
 from rlinf.runners.config.checks import check_ranks
 from rlinf.runners.config.composition import compose_recipe
+from rlinf.runners.config.sections import resolved
+from rlinf.runners.embodied.evaluation import episode_protocol
 from rlinf.runners.task_types import task_type_of
 from rlinf.scheduler import Cluster
 
@@ -133,6 +135,31 @@ def test_the_format_of_another_simulator(recipe: str) -> None:
         r"^env\.train\.wrappers\[0\]\.format: 'maniskill' makes actions of another simulator than 'libero', which takes those of "
         r"'libero'\. Use libero"
     )
-    with pytest.raises(ConfigError, match=problem):
-        embodied("env.train.env_type=libero", recipe=recipe)
-    embodied("env.train.env_type=libero", "env.train.wrappers=[{type: action_format, format: libero}]", recipe=recipe)
+    with pytest.raises(ConfigError, match=problem) as caught:
+        embodied("env.train.env_type=libero", "env.train.wrappers=[{type: action_format, format: maniskill}]", recipe=recipe)
+    assert len(each_fault(caught.value)) == 1
+
+
+@pytest.mark.parametrize("recipe", ["maniskill_ppo_openvla_oft", "maniskill_ppo_pi0", "libero_10_ppo_openvla_oft"])
+@pytest.mark.parametrize("simulator", ["libero", "maniskill"])
+def test_one_key_swaps_the_simulator_and_the_format_of_its_actions(recipe: str, simulator: str) -> None:
+    """What a run and its protocol state names the format, so that the hash is that of one who wrote it out."""
+    written = f"env.train.wrappers=[{{type: action_format, format: {simulator}}}]"
+    swapped, spelled = (embodied(f"env.train.env_type={simulator}", *rest, recipe=recipe) for rest in ((), (written,)))
+    for env in (swapped.env.train, swapped.env.eval):
+        assert resolved(env)["wrappers"] == [{"type": "action_format", "format": simulator}]
+    assert episode_protocol(swapped, final=True).hash == episode_protocol(spelled, final=True).hash
+
+
+def test_a_format_that_an_environment_does_not_say_is_asked_for_once() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^env\.train\.wrappers\[0\]\.format: missing, and 'tabletop' has none .*libero"
+    ) as caught:
+        embodied("env.train.wrappers=[{type: action_format}]", recipe="tabletop_cnn_ppo")
+    assert len(each_fault(caught.value)) == 1
+
+
+def test_an_environment_in_another_interpreter_has_the_format_of_what_runs_there() -> None:
+    elsewhere = "env.train.init_params={env: libero, python: /usr/bin/python3, params: {suite: libero_10}}"
+    cfg = embodied("env.train.env_type=remote", f"+{elsewhere}", recipe="libero_10_ppo_openvla_oft")
+    assert resolved(cfg.env.train)["wrappers"] == [{"type": "action_format", "format": "libero"}]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, Self, runtime_checkable
 
 from rlinf.core.data.types import EnvSpec
 
@@ -162,6 +162,10 @@ class ConvertsActions(Protocol):
 @runtime_checkable
 class MadeForSimulators(Protocol):
     """A wrapper's configuration that knows for which environments it is made."""
+
+    def for_simulator(self, env_type: str) -> Self:
+        """The configuration with all that it leaves to the environment; as it is where nothing is known of that one."""
+        ...
 
     def expect_simulator(self, env_type: str, place: str) -> None:
         """Refuses an environment for which another one is made.

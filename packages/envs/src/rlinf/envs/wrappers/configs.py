@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
@@ -33,29 +33,43 @@ from rlinf.envs.wrappers.latency import Latency
 from rlinf.envs.wrappers.rewards import ShapedReward
 
 
+def _missing(place: str, why: str) -> ConfigError:
+    return ConfigError(place, f"missing, and {why}", f"Name one of {', '.join(ACTION_FORMATS.names())}, or give a list of them.")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionFormatting:
     """Actions as a model writes them, converted to the simulator's."""
 
     training_only: ClassVar[bool] = False
 
-    format: str | tuple[Mapping[str, Any], ...]
+    format: str | tuple[Mapping[str, Any], ...] | None = None
     """A registered action format, such as `libero`, or a list of them with their parameters, one after the other:
-    `[{type: unscale, low: […], high: […]}, {type: gripper, source: unit_open, target: sign_closed}]`."""
+    `[{type: unscale, low: […], high: […]}, {type: gripper, source: unit_open, target: sign_closed}]`. null: that of `env_type`, for
+    libero, robosuite, maniskill, metaworld, calvin and frankasim, all of a model's seven numbers."""
 
     def __post_init__(self) -> None:
-        self._built()
+        if self.format is not None:
+            self._built()
 
     def taken_size(self, simulator: int, place: str) -> int:
         """How many numbers the model's actions have; see `rlinf.core.declarations.ConvertsActions`."""
+        if self.format is None:  # refused by `expect_simulator`
+            return simulator
         # Sizes follow from no bound, of which nothing is known yet.
         low, high = accepted(self._built(), -np.ones(simulator), np.ones(simulator), f"{place}.format")
         rest = np.clip(np.zeros((1, len(low)), np.float32), low, high).astype(np.float32)
         expect_size(self._built(), rest, simulator, f"{place}.format")
         return len(low)
 
+    def for_simulator(self, env_type: str) -> ActionFormatting:
+        """With the simulator's own format where none is given; see `rlinf.core.declarations.MadeForSimulators`."""
+        return replace(self, format=SIMULATORS.get(env_type.casefold())) if self.format is None else self
+
     def expect_simulator(self, env_type: str, place: str) -> None:
         """Refuses the format of another simulator, whose gripper opens where this one closes; see `MadeForSimulators`."""
+        if self.format is None:
+            raise _missing(f"{place}.format", f"'{env_type}' has none of its own")
         wanted = SIMULATORS.get(env_type.casefold())
         if isinstance(self.format, str) and self.format in SIMULATORS.values() and wanted not in (None, self.format):
             problem = f"'{self.format}' makes actions of another simulator than '{env_type}', which takes those of '{wanted}'"
@@ -66,6 +80,8 @@ class ActionFormatting:
         return EnforceContract(FormatActions(env, self._built()))
 
     def _built(self) -> ActionFormat:
+        if self.format is None:
+            raise _missing("format", "it follows from env_type in a run alone")
         if isinstance(self.format, str):
             return cast("ActionFormat", ACTION_FORMATS.build(self.format, {}, place="format"))
         parts: list[ActionFormat] = []

@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import takewhile
 from typing import cast
 
-from rlinf.core.declarations import ConvertsActions, MadeForSimulators, RunsElsewhere, action_size_of, traits_of
+from rlinf.core.declarations import ConvertsActions, MadeForSimulators, action_size_of, traits_of
 from rlinf.core.errors import ConfigError
 from rlinf.runners.config.rules import together
-from rlinf.runners.embodied.schema import PlayedConfig
+from rlinf.runners.embodied.schema import PlayedConfig, simulator_of
 
 
 def formats(cfg: PlayedConfig) -> ConfigError | None:
@@ -30,12 +30,10 @@ def made_for(cfg: PlayedConfig) -> ConfigError | None:
     """Wrappers that are made for another simulator, as those of a recipe are that stay where its environment is replaced."""
     faults: list[ConfigError] = []
     for env in (cfg.env.train, cfg.env.eval):
-        runs = env.init_params.runs if isinstance(env.init_params, RunsElsewhere) else None
-        env_type = env.env_type if runs is None else runs[0]
         for place, wrapper in env.wrapping:
             try:
                 if isinstance(wrapper, MadeForSimulators):
-                    wrapper.expect_simulator(env_type, place)
+                    wrapper.expect_simulator(simulator_of(env), place)
             except ConfigError as error:
                 # What evaluations take over from training is told once.
                 faults += [] if error.problem in [fault.problem for fault in faults] else [error]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
-from rlinf.core.declarations import action_size_of, texts_of, traits_of
+from rlinf.core.declarations import MadeForSimulators, RunsElsewhere, action_size_of, texts_of, traits_of
 from rlinf.core.envs.robots import LetsHumansAct
 from rlinf.core.errors import ConfigError
 from rlinf.core.evaluation.protocol import RealTimeChunking, expect_numbers
@@ -68,6 +68,21 @@ def _wrapping(config: TrainEnvConfig | EvalEnvConfig, place: str, *, trains: boo
     return entries
 
 
+def _fit(config: TrainEnvConfig | EvalEnvConfig) -> None:
+    """Lets wrappers take from the environment what they leave to it, so that what a run and a protocol state names it."""
+    name, fitted = simulator_of(config), list[WrapperSection]()
+    for section in config.wrappers:
+        made = section.wrapper
+        fitted.append(replace(section, wrapper=made.for_simulator(name)) if isinstance(made, MadeForSimulators) else section)
+    object.__setattr__(config, "wrappers", tuple(fitted))
+
+
+def simulator_of(config: TrainEnvConfig | EvalEnvConfig) -> str:
+    """The environment's registered name, in whatever process it runs."""
+    runs = config.init_params.runs if isinstance(config.init_params, RunsElsewhere) else None
+    return config.env_type if runs is None else runs[0]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainEnvConfig:
     """`env.train`."""
@@ -113,6 +128,7 @@ class TrainEnvConfig:
         return _wrapping(self, "env.train", trains=True)
 
     def __post_init__(self) -> None:
+        _fit(self)
         positive(
             total_num_envs=self.total_num_envs,
             max_steps_per_rollout_epoch=self.max_steps_per_rollout_epoch,
@@ -180,6 +196,7 @@ class EvalEnvConfig:
         return tuple(range(self.tasks)) if isinstance(self.tasks, int) else self.tasks or ()
 
     def __post_init__(self) -> None:
+        _fit(self)
         if isinstance(self.tasks, int):
             positive(tasks=self.tasks)
         positive(total_num_envs=self.total_num_envs, episodes=self.episodes)

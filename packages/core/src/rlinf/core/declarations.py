@@ -164,15 +164,11 @@ class MadeForSimulators(Protocol):
     """A wrapper's configuration that knows for which environments it is made."""
 
     def for_simulator(self, env_type: str) -> Self:
-        """The configuration with all that it leaves to the environment; as it is where nothing is known of that one."""
+        """With all that it leaves to the environment of this registered name, or as it is where nothing is known of that one."""
         ...
 
     def expect_simulator(self, env_type: str, place: str) -> None:
-        """Refuses an environment for which another one is made.
-
-        Args:
-            env_type: its registered name, or `module:attr`, of which nothing is known.
-            place: of the wrapper's section, for the message.
+        """Refuses an environment for which another one is made; `place` is that of the wrapper's section.
 
         Raises:
             ConfigError: with the one that is made for it.

@@ -20,6 +20,7 @@ from rlinf.scheduler.hardware.registry import ACCELERATORS
 from rlinf.scheduler.membership import Machine, NodeInfo
 
 LOOPBACK = "127.0.0.1"
+# Of linux/sockios.h; Python has no name for it.
 _SIOCGIFADDR = 0x8915
 
 
@@ -96,6 +97,7 @@ def interface_of(ip: str) -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         for _, name in socket.if_nameindex():
             try:
+                # The kernel has room for 15 bytes of a name and a null byte.
                 found = fcntl.ioctl(sock.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
             except OSError:
                 continue

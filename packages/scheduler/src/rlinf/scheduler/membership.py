@@ -132,6 +132,7 @@ def absence(arrivals: Sequence[JoinedNode], wanted: int) -> str:
     """Who came and who did not, for a person: `2 of 3 nodes came: 10.0.0.1, 10.0.0.2`."""
     ranks = _written_ranks([arrival for arrival in arrivals if arrival.machine is not None])
     silent = [arrival.ip for arrival in arrivals if arrival.machine is None]
+    # Shorter texts first, so that 10 comes after 9.
     come = sorted(arrivals, key=lambda arrival: (len(arrival.written or ""), arrival.written or "", _natural(arrival)))
     text = f"{len(arrivals)} of {wanted or len(arrivals)} nodes came: {', '.join(arrival.label for arrival in come) or 'none'}"
     if silent:

@@ -96,6 +96,7 @@ class Inventory:
             **(groups or {}),
         }
         for group in self.groups.values():
+            # Nodes ascend, so that the first and the last tell of all.
             if not group.nodes or group.nodes[0] < 0 or group.nodes[-1] >= len(ranks):
                 raise ConfigError(f"node group '{group.label}'", f"expected nodes of 0-{len(ranks) - 1}, found {list(group.nodes)}")
         self._pools: dict[tuple[tuple[str, ...], bool], Pool] = {}

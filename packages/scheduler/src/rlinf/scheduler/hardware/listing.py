@@ -113,6 +113,7 @@ class _Listing:
         interpreters: dict[int, str] = {}
         for index, entry in enumerate(written.env_configs):
             here = f"{place}.env_configs[{index}]"
+            # `all` is all of the group here, and not of the cluster.
             chosen = ranks if str(entry.node_ranks).strip() == "all" else self._ranks(entry.node_ranks, here)
             strangers = [rank for rank in chosen if rank not in ranks]
             if strangers:
@@ -170,6 +171,7 @@ class _Listing:
             kind = inventory.type_of(group) if group is not None else None
             if group is None or kind is None:
                 continue
+            # Pieces with a fault are on no node, and their fault is told already.
             described = written.hardware is not None and written.hardware.configs
             if not described and not any(inventory.nodes[rank].count(kind) for rank in group.nodes):
                 self._missing(inventory, group, kind, f"{PLACE}[{index}].hardware_type")
@@ -180,6 +182,7 @@ class _Listing:
     ) -> None:
         for rank in group.nodes:
             node = inventory.nodes[rank]
+            # `NV_GPU` and `Accelerator` are the same devices of a node.
             name = ACCELERATOR if kind == node.accelerator_type else kind
             held = holders.setdefault((rank, name), group.label)
             if held != group.label and node.count(kind):

@@ -105,6 +105,7 @@ def _accelerators(nodes: tuple[Node, ...]) -> str:
     if not having:
         return "no accelerator"
     count = sum(node.accelerators for node in having)
+    # Virtual ones may pass for another type, such as NV_GPU.
     kinds = {VIRTUAL if node.virtual else node.accelerator_type for node in having}
     noun = NOUNS.get(kinds.pop(), "accelerator") if len(kinds) == 1 else "accelerator"
     return f"{_several(count, noun)} ({f'0-{count - 1}' if count > 1 else '0'})"

@@ -11,6 +11,7 @@ from rlinf.scheduler.hardware.node import Device
 from rlinf.scheduler.hardware.registry import Accelerator, register_accelerator
 
 PATIENCE_S = 20.0
+# The name comes last, as it may have a comma.
 _QUERY = ["--query-gpu=uuid,memory.total,name", "--format=csv,noheader,nounits"]
 _MIB = 2**20
 

@@ -103,6 +103,7 @@ class Ledger:
         for number, item in self.on(device).items():
             del self.running[number]
             found = back.get(number, item)
+            # Not those that come back as they were given: nothing was done of them.
             cut += found.units > item.units
             self.waiting[number] = found
         return cut

@@ -145,6 +145,7 @@ class _Step:
     def run(self, items: list[Item], policy: MovePolicy, timeout_s: float) -> StepReport:
         """Until the last stage is done with all items."""
         books = list(self.ledgers.values())
+        # The ledgers have the order of the stages, in which items pass them.
         first, last = books[0], books[-1]
         first.add(items)
         while len(last.done) < len(items):
@@ -176,6 +177,7 @@ class _Step:
         coming, now = 0, time.monotonic()
         for name, stage in self.stages.items():
             book, own = self.ledgers[name], {d: held for d, held in self.devices.held.items() if held.soon == name}
+            # Else two stages could hand a device back and forth, and neither would come to work on it.
             stay = stage.cost.load_s + stage.cost.offload_s
             demand = Demand(
                 name=name,
@@ -197,6 +199,7 @@ class _Step:
         full = stage.cost.costs[1]
         beside = {device: len(book.on(device)) for device in self.devices.held}
         return [
+            # A profile that was written by hand may have a cost of 0.
             item.units + (now - self.assigned[book.stage, number]) / max(full.seconds(max(1, beside.get(device, 1))), 1e-9)
             for number, (device, item) in book.running.items()
         ]
@@ -238,6 +241,7 @@ class _Step:
             return
         following = self.after[name]
         if following is not None:
+            # Progress, units and versions are those of the stage that is done, and do not go on.
             new = Item(number=item.number, payload=item.payload, size=item.size)
             self.ledgers[following].add([new])
 
@@ -248,6 +252,7 @@ class _Step:
         if left.failed:
             self.recovered, self.restarts = self.recovered + len(book.on(left.device)), self.restarts + 1
         cut = book.take_back(left.device, left.items)
+        # A device that was left is progress, too: with long moves nothing else may happen for a while.
         self.newest = now
         if left.move is None:
             self.devices.come(left.device, left.stage)

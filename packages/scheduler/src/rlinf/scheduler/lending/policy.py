@@ -104,6 +104,7 @@ class Forecast:
             return Move(device, giver.name, taker.name) if self._pays_off(giver, taker) else None
         # A stage that something still comes to keeps a device.
         now = Now.of(giver, taker, devices, move_s=self.hysteresis * _move_s(giver, taker))
+        # Of equal forecasts the one with the fewest moves.
         kept = min(range(1, len(giver.devices) + 1), key=lambda kept: (forecast(now, kept), -kept))
         return Move(device, giver.name, taker.name) if kept < len(giver.devices) else None
 
@@ -112,6 +113,7 @@ class Forecast:
         held, unit = len(taker.devices), taker.step_s
         work = (taker.work + taker.coming) * unit / taker.slots
         cost = self.hysteresis * _move_s(giver, taker)
+        # With one more from `cost` on, all end together at t, where held · t + (t − cost) = work.
         return not held or work / held > (work + cost) / (held + 1)
 
 
@@ -119,6 +121,7 @@ def _neediest(demands: Sequence[Demand]) -> Demand | None:
     """The stage with most items that wait for a place, for each device; None if none do."""
     short = {demand.name: demand.waiting - _free(demand) for demand in demands}
     needy = [demand for demand in demands if short[demand.name] > 0]
+    # With the device that it would get: a stage may have none yet.
     return max(needy, key=lambda demand: short[demand.name] / (1 + len(demand.devices)), default=None)
 
 

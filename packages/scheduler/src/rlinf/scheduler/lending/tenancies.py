@@ -87,6 +87,7 @@ class Tenancies:
     def __init__(self, stages: Mapping[str, Stage], home: Mapping[int, str], results: Channel) -> None:
         self._stages, self._results = stages, results
         self._ranks = {name: _ranks(stage.group) for name, stage in stages.items()}
+        # Kept until they have ended: a failure that nobody waits for would end the run.
         self._calls: list[tuple[str, int, Handle[Any]]] = []
         self._version = 0
         self.held: dict[int, Tenancy] = {}

@@ -69,6 +69,7 @@ class LentWorker(Worker, ABC):
         self._leaving, self._woken = asyncio.Event(), asyncio.Event()
         running: dict[asyncio.Task[Item], Item] = {}
         with self.worker_timer(f"move from {giver}" if giver else "come"):
+            # Not `async with`: the timer is for the wait alone, and the lock is held far beyond it.
             await self.device_lock.__aenter__()
         try:
             with self.worker_timer("load"):
@@ -84,6 +85,7 @@ class LentWorker(Worker, ABC):
                 await self.offload()
             return back
         finally:
+            # After an error only: `_end` leaves none.
             for task in running:
                 task.cancel()
             self._leaving, self._inbox = None, ()
@@ -118,9 +120,11 @@ class LentWorker(Worker, ABC):
             await asyncio.wait([woken, *running], return_when=asyncio.FIRST_COMPLETED)
         finally:
             woken.cancel()
+        # Nothing is awaited from here to the next look at the inbox, so that no wake-up is lost.
         self._woken.clear()
 
     async def _processed(self, item: Item) -> Item:
+        # Both versions, so that the lender refuses an item under which the weights have changed.
         before = self.version
         found = await self.process(item)
         return replace(found, versions=found.versions | {before, self.version})
@@ -132,6 +136,7 @@ class LentWorker(Worker, ABC):
             del running[task]
             item = task.result()
             if item.finished:
+                # In the background: a wait for room would hold up all other items of this event loop.
                 results.put(Result(stage=self.group_name, device=self.devices[0], item=item), key=self._key, async_op=True)
             else:
                 cut.append(item)

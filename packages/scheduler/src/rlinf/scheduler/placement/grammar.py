@@ -134,6 +134,7 @@ class _Reading:
             if ranks[0] != start:
                 problem = f"in '{self._text}' the process ranks must count up: expected {start}, found {ranks[0]}"
                 raise self._refusal(problem, f"Write {start}-{start + len(ranks) - 1}." if len(ranks) > 1 else f"Write {start}.")
+            # Before `_share` makes a tuple for each: a range takes no memory.
             if len(ranks) > MOST_PROCESSES:
                 raise self._refusal(f"'{self._text}' asks for {len(ranks)} processes", f"At most {MOST_PROCESSES} are placed.")
             plan.extend(self._share(resources, len(ranks)))

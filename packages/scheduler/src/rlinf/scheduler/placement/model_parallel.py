@@ -69,6 +69,7 @@ class ModelParallelComponentPlacement(ComponentPlacement):
         self._mode = self._find_mode()
         for name in self._models():
             self._check_sizes(name)
+        # A strategy that the cluster can't satisfy is refused here, before anything is launched.
         for name in self.components:
             self.plan(name)
 
@@ -105,6 +106,7 @@ class ModelParallelComponentPlacement(ComponentPlacement):
         if component not in self._devices:
             return as_written(spec)
         first, last = spec.resources[0][0], spec.resources[-1][-1]
+        # A trainer has a process on each accelerator, an engine one for each copy of its model.
         if component != "rollout":
             return PackedPlacementStrategy(first, last, node_group=spec.pool.labels)
         return PackedPlacementStrategy(first, last, self._parallel["rollout"].size, self._stride(), spec.pool.labels)

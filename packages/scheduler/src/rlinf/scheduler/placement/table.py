@@ -70,6 +70,7 @@ def draw(inventory: Inventory, plans: Plans, *, limit: int | None = FEW_ROWS) ->
     """
     sections = list(_sections(inventory, plans))
     if limit is not None and _length(sections) > limit:
+        # `groupby` joins neighbours only, so that what shares a row is one range of devices, or of nodes.
         sections = [_fold_rows(section) for section in sections]
         sections = [_fold_sections(list(group)) for _, group in groupby(sections, key=_Section.shape)]
     lines = [line for section in sections for line in _write(section, alone=len(inventory.nodes) == 1)]
@@ -108,6 +109,7 @@ def _by_place(processes: Sequence[ProcessPlan], threads: list[int]) -> dict[tupl
     found: dict[tuple[int, str, int], list[ProcessPlan]] = defaultdict(list)
     for process in processes:
         threads[process.node] += process.threads
+        # A process on the node itself has no hardware; `_places` gives the node the index 0.
         for index in process.local or (0,):
             found[process.node, process.hardware_type, index].append(process)
     return found
@@ -160,6 +162,7 @@ def _occupants(row: _Row) -> str:
     texts: list[str] = []
     for who in row.occupants:
         several = f"{who.each} on each, " if who.each > 1 and row.width > 1 else ""
+        # A rank with several of a row's devices is there once for each.
         texts.append(f"{who.component}[{format_ranks(sorted(set(who.ranks)))}] ({several}{_several(who.threads, 'thread')})")
     return ", ".join(texts)
 

@@ -77,6 +77,7 @@ class Choices:
         ends = [0]
         for at in range(len(names)):
             fair = round(devices * sum(work[: at + 1]) / (sum(work) or 1))
+            # At least one device for each, and for each that is still to come.
             ends.append(min(devices - (len(names) - 1 - at), max(ends[-1] + 1, fair)))
         apart = {name: (ends[at], ends[at + 1]) for at, name in enumerate(names)}
         hybrid = {name: (0, devices) if name in self._workload.sinks else apart[name] for name in names}
@@ -144,6 +145,7 @@ class Choices:
 
 def kind(layout: Layout) -> tuple[int, ...]:
     """Who shares devices with whom: layouts of a kind are about as far from their bounds."""
+    # By name: layouts are made in different orders, and their pairs must be comparable.
     return tuple(relation(a, b) for a, b in itertools.combinations([layout[name] for name in sorted(layout)], 2))
 
 

@@ -55,6 +55,7 @@ def plan(args: Sequence[str]) -> int:
     parser.add_argument("--trace", metavar="FILE", help="write the predicted run as a trace, for https://ui.perfetto.dev")
     seconds = "how long the calibration of a recipe may take"
     parser.add_argument("--calibration-s", type=real(0, open_low=True), default=CALIBRATION_S, metavar="SECONDS", help=seconds)
+    # `parse_args` would refuse overrides that stand behind an option.
     asked = parser.parse_intermixed_args(list(args))
     with calibrated(asked.profile, timeout_s=asked.calibration_s, tell=_say) as profiles:
         return _plan(asked, profiles)
@@ -102,6 +103,7 @@ def what_if(args: Sequence[str]) -> int:
     before = Situation(run.workload, run.layout, Options())
     after = changed(before, asked.changes)
     expect_known(after)
+    # A change may ask for devices that the run did not have.
     most = max(run.machine.devices, *(slot.end for slot in after.layout.values()))
     then = replace(run.machine, devices=most)
     was = simulate(before.workload, run.machine, before.layout, before.options)
@@ -201,6 +203,7 @@ def _scaled(key: str, workload: Workload, name: str, field: str, value: str) -> 
 
 def _whole(key: str, value: str, *, least: int = 1) -> int:
     least = 0 if key == "max_lag" else least
+    # `int` would also read signs, spaces and underscores.
     if not re.fullmatch(r"\d{1,9}", value) or int(value) < least:
         raise ConfigError(SET, f"'{key}' expects a whole number of at least {least}, found '{value}'")
     return int(value)

@@ -207,6 +207,7 @@ def _why(workload: Workload, machine: Machine, best: Simulation, other: Candidat
 def _more(workload: Workload, machine: Machine, space: Space, plan: Plan) -> tuple[More, ...]:
     """What larger machines would give."""
     single = not machine.per_node or machine.per_node == machine.devices
+    # Of several nodes whole ones are added; a single one may have any number of devices.
     counts = (machine.devices + (1 if single else machine.per_node), 2 * machine.devices)
     larger = [replace(machine, devices=count, per_node=0 if single else machine.per_node) for count in dict.fromkeys(counts)]
     if machine.virtual and machine.cores:

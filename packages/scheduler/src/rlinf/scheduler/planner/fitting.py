@@ -93,6 +93,7 @@ def fitted(paths: Sequence[str | Path]) -> list[Observed]:
         locks = any(name in run.locking for run in runs)
         load_s, offload_s = (median([run.moves[name, tag] for run in runs]) for tag in (LOAD, OFFLOAD))
         components[name] = Component(
+            # A trace tells shares of a step only (`calls_of`): all of it is one item.
             items=1.0,
             costs=costs,
             lockstep=name in first.sinks,

@@ -141,6 +141,7 @@ def memory_use(workload: Workload, machine: Machine, layout: Layout) -> MemoryUs
     """
     each = {name: _bytes(workload, name, slot) for name, slot in layout.items()}
     limit = machine.memory
+    # Between two cuts every device has the same components, so that one stands for all.
     cuts = sorted({0, machine.devices, *(s.start for s in layout.values()), *(s.end for s in layout.values())})
     peaks: list[float] = []
     offloaded: set[str] = set()

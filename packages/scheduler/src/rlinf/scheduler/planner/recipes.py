@@ -60,6 +60,7 @@ def machine_of(inventory: Inventory, planner: PlannerConfig) -> Machine:
         memory: float | None = parse_memory(planner.memory, place="cluster.planner.memory")
     else:
         known = [device.memory for node in inventory.nodes for device in node.devices]
+        # A device of which nothing is known may have less than the others.
         memory = min((each for each in known if each is not None), default=None) if None not in known else None
     per_node = counts.pop() if len(inventory.nodes) > 1 else 0
     virtual = all(node.virtual for node in inventory.nodes)
@@ -128,4 +129,5 @@ def plan_placement(config: ClusterConfig, inventory: Inventory) -> tuple[Cluster
 
 def _is_trace(path: Path) -> bool:
     with path.open("rb") as file:
+        # The tracer writes this key first.
         return b"traceEvents" in file.read(64)

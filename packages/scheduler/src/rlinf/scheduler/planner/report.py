@@ -112,6 +112,7 @@ def prediction(workload: Workload, machine: Machine, layout: Layout, options: Op
         draw(simulation, layout, step=simulation.steps // 2 if options.max_lag else -1),
         devices(simulation, layout),
     ]
+    # Less is printed as 100 %.
     if simulation.utilisation.max() > 1.005:
         lines.append("above 100 %: components that take no locks work beside each other on a virtual accelerator")
     if options.max_lag:
@@ -132,6 +133,7 @@ def devices(simulation: Simulation, layout: Layout) -> str:
 
     def looks(device: int) -> tuple[object, ...]:
         here = tuple(name for name, slot in layout.items() if slot.start <= device < slot.end)
+        # As it is printed: what looks the same shares a line.
         return here, round(float(use[device]), 2), float(peaks[device])
 
     for device in range(1, len(use) + 1):

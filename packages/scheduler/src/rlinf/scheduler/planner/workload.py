@@ -143,6 +143,7 @@ class Workload:
                 raise ConfigError("loops", "items of a loop have no lengths", "Set length_sigma and places of its components to 0.")
         if len(looped) != len(set(looped)):
             raise ConfigError("loops", "a component is in two loops", "Name each once.")
+        # Asked for its error: channels that go round in a circle.
         _ = self.order
 
     def _pairs(self) -> Iterator[tuple[str, str]]:
@@ -168,6 +169,7 @@ class Workload:
             if not ready:
                 left = ", ".join(name for name in feeds if name not in done)
                 raise ConfigError("channels", f"{left} wait for each other", "Write two that answer each other as a loop.")
+            # One at a time, so that among those that are ready the order of the file decides.
             done.append(ready[0])
         second = {loop.first: loop.second for loop in self.loops}
         return tuple(name for head in done for name in (head, second.get(head)) if name is not None)
@@ -203,6 +205,7 @@ class Workload:
         calls = component.items / (1 if loop is None else loop.rounds)
         # How large a request is that is answered by itself says how many ask, and no more.
         singly = loop is not None and loop.singly and name == loop.second
+        # The largest calls are those of the fewest processes.
         return 1 if singly else round(calls / cost.measured[-1]), round(calls / cost.measured[0])
 
     def replaced(self, name: str, **changes: Any) -> Workload:
@@ -241,6 +244,7 @@ class Workload:
             raise ConfigError(place, f"can't be read: {error.strerror}", _MAKE) from None
         except ValueError as error:
             raise ConfigError(place, f"not JSON: {error}") from None
+        # A profile that was written by hand need not name its format.
         if not isinstance(document, dict) or document.pop("format", FORMAT) != FORMAT:  # pyright: ignore[reportUnknownMemberType]
             raise ConfigError(place, f"not a profile of the format {FORMAT}", _MAKE)
         return cls.of(document, place=place)  # pyright: ignore[reportUnknownArgumentType]

@@ -70,6 +70,7 @@ def write(path: str | Path, recorded: Iterable[Span], about: Mapping[str, Any]) 
     """
     events = _Events(about["start_ns"])
     target = Path(path)
+    # Beside the target, so that it takes its place in one step, and with the process id, as others may write it, too.
     unfinished = target.with_name(f"{target.name}.{os.getpid()}.tmp")
     try:
         with unfinished.open("w", encoding="utf-8") as file:
@@ -127,6 +128,7 @@ class _Events:
         for number in span.ids:
             if counted(number) >= ARROWS:
                 continue
+            # The number as text: viewers are written in JavaScript, whose numbers have 53 bits, and these have 63.
             arrow = {"cat": "item", "name": span.name or "message", "id": f"{number:x}", "pid": pid, "tid": tid}
             if starts:
                 yield {"ph": "s", "ts": self._at(span.start), **arrow}

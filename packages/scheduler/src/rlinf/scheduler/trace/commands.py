@@ -78,5 +78,6 @@ def difference(before: Flow, after: Flow) -> str:
 
 
 def _change(before: float, after: float) -> str:
+    # A share of less than a microsecond says nothing.
     share = f" ({after / before - 1:+.0%})" if before > 1e-6 else ""
     return f"{1000 * before:.2f} → {1000 * after:.2f} ms{share}"

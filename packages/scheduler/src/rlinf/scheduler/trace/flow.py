@@ -101,6 +101,7 @@ class Flow:
         for span in recorded:
             if span.kind == "call":
                 calls.setdefault((span.group, span.name), _Calls()).add(span)
+            # Only the two ends of an item's way name it: its put or send, and its get or recv.
             for number in span.ids:
                 pairs.setdefault(number, _Item()).add(span)
         nodes = tuple(calls[key].node(*key) for key in sorted(calls))

@@ -46,6 +46,7 @@ def parts(folder: Path) -> list[Part]:
             header = json.loads(file.readline())
             if header.get("format") == FORMAT:
                 headers.append((path, header))
+    # The driver's first: its clock is that of the trace.
     headers.sort(key=lambda pair: (pair[1]["process"] != DRIVER, pair[0].name))
     if not headers:
         return []
@@ -217,6 +218,7 @@ def _event(line: str) -> list[Any] | None:
 
 
 def _span(event: list[Any], within: str, shift: int) -> Span:
+    # A line ends with the route only if there is one.
     kind, who, thread, name, key, start, end, waited, items, size, failed, ids, *route = event
     return Span(
         kind=kind,

@@ -140,6 +140,7 @@ class Recorder:
         """Records that a call begins; returns when, and the nanoseconds that its line has waited before."""
         line, start = _line(), time.monotonic_ns()
         self._lines.append(f'["begin",{self._quote(who)},{line},{self._quote(method)},{start}]\n')
+        # At once: of a process that is killed in the call, the trace has at least its beginning.
         self.flush()
         self._calls += 1
         return start, self._waited.get(line, 0)

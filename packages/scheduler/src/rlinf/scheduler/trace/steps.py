@@ -55,6 +55,7 @@ class Steps:
         for span in sorted(calls, key=lambda span: span.start):
             if (span.group, span.name) == last:
                 ranks.setdefault(span.rank, []).append(span.end)
+        # A run that was cut off may have had fewer calls on some ranks: a step counts if all have ended it.
         return cls(group=last[0], ends=tuple(max(ends) for ends in zip(*ranks.values(), strict=False)))
 
     @property

@@ -243,6 +243,7 @@ class Channel:
 
     def qsize(self, key: Hashable = "default") -> int:
         """How many items wait."""
+        # A look must not decide where a key of a distributed channel is.
         host, queue = self._locate(key, decide=False)
         return self._transport.size(host, queue, self._wait(key, "its size", None, host, queue)) if host else 0
 
@@ -264,6 +265,7 @@ class Channel:
         Raises:
             DeadlineExceeded: one of them found no room; the channel is still open.
         """
+        # A copy: each handle takes itself out as it ends.
         for work in list(self._under_way):
             # Somebody else has closed it, which is what this call is for.
             with contextlib.suppress(ChannelClosed):

@@ -22,6 +22,7 @@ def answer(who: str, server: Server) -> None:
     server.serve("doing", partial(doings, who))
     server.serve("stacks", own_stacks)
     server.serve("uses", partial(uses_of, server.queues))
+    # In a thread of its own: py-spy and signals take seconds.
     server.serve("look", look, waits=True)
 
 

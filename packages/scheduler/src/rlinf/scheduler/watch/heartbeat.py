@@ -60,6 +60,7 @@ class Heartbeat:
 @contextlib.contextmanager
 def told(what: str, after_s: float = FIRST_S) -> Generator[None]:
     """Says what the driver does inside if that takes a while; for what comes before there is anyone to ask who waits for whom."""
+    # The run's own console comes with its back-end, which is not there yet.
     console = Console()
     timer = threading.Timer(after_s, LOG.info, (what,))
     timer.daemon = True

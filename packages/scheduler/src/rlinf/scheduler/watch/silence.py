@@ -84,6 +84,7 @@ class SilenceWatch:
         for host, (pid, state) in found.items():
             known = self._silent.get(host)
             silence = self._silent.setdefault(host, _Silence(pid))
+            # For how long it was silent before the first look is not known, and not counted.
             silence.seconds += elapsed if known else 0.0
             stopped = state.startswith(STOPPED)
             silence.stopped = (silence.stopped + (elapsed if known else 0.0)) if stopped else 0.0

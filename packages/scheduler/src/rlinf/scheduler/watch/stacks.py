@@ -27,9 +27,11 @@ _FRAMES = 6
 FRAMES_OF_THREAD = 60
 _CALL = ("perform ", "scheduler/workers/calls.py")
 """The frame below a worker's own: its function and file."""
+# `_short` leaves three parts of a path, so that files of the inner folder begin with another one.
 _MESSAGES = ("(scheduler/transport/", "(transport/sockets/")
 """The frames above a worker's own when it waits, of which the last says enough."""
 
+# `Thread 0x7f1c (most recent call first):` of faulthandler, and `Thread 12 (idle): "MainThread"` of py-spy.
 _HEADING = re.compile(r'^(?:Current thread|Thread) (\S+)(?: \(([^)]*)\))?:?\s*(?:"(.*)")?')
 _FAULTHANDLER = re.compile(r'^  File "(.*)", line (\d+) in (.*)$')
 _PY_SPY = re.compile(r"^    (\S.*) \((.+?)(?::(\d+))?\)$")

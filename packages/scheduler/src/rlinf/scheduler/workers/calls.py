@@ -146,6 +146,7 @@ async def perform_async(
 
 def _failed(error: BaseException, start: float, timers: Mapping[str, float], last_words: Callable[[], str] | None) -> Outcome:
     failure = Failure(
+        # `Handle` tells by the beginning that a wait in the worker has reached its deadline.
         problem=f"{type(error).__name__}: {error}",
         traceback="".join(traceback.format_exception(error)) + ("" if last_words is None else last_words()),
         folded=folded(error),

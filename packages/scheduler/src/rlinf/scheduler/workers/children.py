@@ -139,6 +139,7 @@ class WorkerChild:
         return self._end.done()
 
     def stop(self) -> None:
+        # Before the kill: the thread that sees the end must not take it for a failure.
         self._stopped = True
         self._process.kill()
         self._end.wait()

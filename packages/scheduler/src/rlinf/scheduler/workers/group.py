@@ -133,6 +133,7 @@ class Handle(Generic[R]):
         try:
             return gather_within(self._timeout_s if timeout is None else timeout, self._calls, remedy=longer(timeout))
         except WorkerError:
+            # The caller has the first cause; the failures beside it must not end the run later.
             for call in self._calls:
                 call.forgive()
             raise
@@ -303,6 +304,7 @@ class WorkerGroup(Generic[W]):
             raise Unsendable.of(f"{self._name}.{method}()")
 
 
+# An `AttributeError`, too: anything else from `__getattr__` would come out of `hasattr`.
 class UnknownMethod(UnknownName, AttributeError):
     """A call of a method that the worker's class does not have."""
 

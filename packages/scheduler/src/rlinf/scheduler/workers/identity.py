@@ -38,6 +38,7 @@ def rank_variables(group: str, plan: ProcessPlan, plans: Sequence[ProcessPlan], 
     ranks = {
         "RANK": plan.rank,
         "WORLD_SIZE": len(plans),
+        # Libraries take the device of this number, and an isolated process sees its own as 0.
         "LOCAL_RANK": 0 if isolated else first,
         "LOCAL_WORLD_SIZE": 1 if isolated else len(here),
         "NODE_RANK": nodes.index(plan.node),

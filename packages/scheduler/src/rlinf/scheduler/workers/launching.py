@@ -58,6 +58,7 @@ class LaunchOptions:
         return (self.max_concurrency or LIMIT) if has_async(worker) else 0
 
 
+# A name is part of the path of a socket, which has room for some hundred characters (`short_folder`).
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,39}")
 
 

@@ -95,6 +95,7 @@ class _LogFile(logging.Handler):
 
     def close(self) -> None:
         file, self._file = self._file, None
+        # Closing writes what is buffered, which fails again on a full disk.
         with contextlib.suppress(OSError):
             if file is not None:
                 file.close()
@@ -171,6 +172,7 @@ class Console:
 def relay(host: str, level: int, message: str) -> None:
     """Logs in the driver what the worker at an address has logged in its own process."""
     logger = logging.getLogger(f"{WORKERS}.{host}")
+    # `handle` does not look at this logger's level: the worker's own has decided already.
     logger.handle(logger.makeRecord(logger.name, level, "(worker)", 0, message, (), None))
 
 
@@ -189,5 +191,6 @@ class _Prefixed(logging.Formatter):
 
 def _listen(logger: logging.Logger) -> None:
     level = log_level()
+    # A program that has asked for more keeps its level.
     if logger.getEffectiveLevel() > level:
         logger.setLevel(level)

@@ -106,6 +106,7 @@ class _RemoteCall:
             except RLinfError as error:
                 self._error = error
                 raise
+            # Not of one that failed: `forgive` asks the driver for it once more.
             self._ask("drop")
         assert self._outcome is not None
         return self._outcome

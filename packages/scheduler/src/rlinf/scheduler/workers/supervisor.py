@@ -41,6 +41,7 @@ class Supervisor:
         if self.policy not in ("fail", "restart"):
             raise ConfigError("supervisor.policy", f"expected 'fail' or 'restart', found {self.policy!r}")
         expect_at_least("supervisor.max_restarts", self.max_restarts, 0)
+        # Not `<= 0`, which NaN would pass.
         if not self.window_s > 0:
             raise ConfigError("supervisor.window_s", f"expected a positive number of seconds, found {self.window_s:g}")
         if not (self.backoff_s >= 0 and math.isfinite(self.backoff_s)):

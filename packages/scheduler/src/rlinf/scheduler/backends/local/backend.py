@@ -67,6 +67,7 @@ class LocalTransport(Transport):
         """See `Transport`; only channels are asked for, as a worker of this process has the driver's groups."""
         if kind != "channel":
             raise wait.closed("the driver is this process")
+        # From the label `env[0]` back to the address `env.0`, by which the registry knows who asks.
         group, bracket, rank = self.who().rpartition("[")
         return self.channels.answer(f"{group}.{rank[:-1]}" if bracket else DRIVER, *question)
 
@@ -103,6 +104,7 @@ class LocalBackend:
 
     def __init__(self, config: ClusterConfig, run: str) -> None:
         self.timeout_s = config.timeout_s
+        # No process of this back-end can die, so that no failure ends the run by itself.
         self.failures = Failures(lambda _: None)
         self.failures.explain = Stalls(self.wait_graph, self.stacks, config.log_dir).explain
         self.ended = 0
@@ -133,6 +135,7 @@ class LocalBackend:
     ) -> list[Process]:
         processes = self._processes[group] = list[LocalProcess]()
         calls: list[LocalCall] = []
+        # Before the workers are built: their constructors may already send to each other's ranks.
         self._sizes[group] = len(plans)
         logs = self._logs[group] = list[WorkerLog]()
         for plan in plans:
@@ -142,6 +145,7 @@ class LocalBackend:
             processes.append(LocalProcess(self, info, log, options, spec))
             calls.append(processes[-1].construct(self._context(group, plan, plans, options, processes[-1].fail)))
         try:
+            # Only when all have begun: a constructor may wait for that of another rank.
             for call in calls:
                 call.wait()
         except BaseException:
@@ -167,6 +171,7 @@ class LocalBackend:
 
     def stacks(self) -> dict[str, list[Stack]]:
         names = self._names()
+        # The threads of a worker have its label as their name.
         return {stack.thread: [stack] for stack in own_stacks() if stack.thread in names}
 
     def stop(self) -> None:

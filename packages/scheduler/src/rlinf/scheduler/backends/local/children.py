@@ -90,6 +90,7 @@ class LocalChild:
 
     def stop(self) -> None:
         """See `Child`. It ends where it waits, as it runs only while others do."""
+        # Before its wait ends with `ChannelClosed`, which `_live` must not take for a failure.
         self._stopped = True
         self._services.scheduler.end(self._task, f"{self._label} was stopped")
         self.wait()
@@ -99,6 +100,7 @@ class LocalChild:
         messenger = PeerMessenger(around.transport, self._host, around.groups)
         with injected(WorkerContext(**around.fields, messenger=messenger, services=around)):
             worker = Worker()
+        # It may have been stopped before its first turn.
         if not self._stopped:
             with CurrentWorker.running(worker):
                 failure = perform(self._run, (), {}).failure

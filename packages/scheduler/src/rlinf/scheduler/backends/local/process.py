@@ -140,6 +140,7 @@ class LocalProcess:
         self._ended = False
         self._broken: Failure | None = None
         self._coroutines = Coroutines(CooperativeTurn(runtime.scheduler), info.label, options.max_concurrency or LIMIT)
+        # Only classes without async methods have several threads: there is no event loop to take turns with.
         self._several = options.threads(spec.worker) > 1
         for _ in range(options.threads(spec.worker)):
             runtime.scheduler.start(info.label, self._run)
@@ -223,6 +224,7 @@ class LocalProcess:
                 self._runtime.scheduler.idle(lambda: bool(self._calls) or self._ended)
                 if self._ended:
                     return
+                # Only one task runs at a time, so that nobody has taken the call since the look.
                 self._calls.popleft()[1]()
             # The cluster, or the group, was shut down.
             except ChannelClosed:

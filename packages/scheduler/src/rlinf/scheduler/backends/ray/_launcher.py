@@ -184,6 +184,7 @@ class GroupLauncher:
 def _what_ray_says(actor: Any) -> str:
     """Of an actor whose process has died."""
     try:
+        # Ray tells what it knows of an actor's end to those who call it only.
         actor.meet.remote().future().result(ENDING_S)
     except (RayError, TimeoutError) as error:
         return str(error)

@@ -176,6 +176,7 @@ class _RollCall:
         try:
             self._machines[arrival.id] = ray.get(self._asked[arrival.id])
         except RayError as error:
+            # The question to a node that has left fails, too, and says nothing of its packages.
             if any(arrival.id == other.id for other in _arrivals()):
                 cause = getattr(error, "cause", None) or error
                 problem = f"node {arrival.ip} can't run rlinf-scheduler: {type(cause).__name__}: {cause}"

@@ -276,6 +276,7 @@ class RayProcess:
         try:
             pid, _ = self.await_start(self.meet(), time.monotonic() + self.timeout_s)
             call = self.construct(pid, self._rendezvous)
+            # A wait of nobody, so that no wait graph shows it.
             ended = self.failures.wait_until(lambda: call.ended or self.failures.over, Wait("", "", ""), self.timeout_s)
             if self.failures.over:
                 return None

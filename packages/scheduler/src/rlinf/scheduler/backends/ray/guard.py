@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
+# `read` fails at the end of its input, which comes when this process is gone, however it went.
 _SCRIPT = """
 read -r line && exit
 [ -n "$1" ] && rm -rf "$1"

@@ -123,6 +123,7 @@ class WorkerProcess:
         """Builds the worker."""
         self._several = self._spec.options.threads(cls) > 1
         context = self._context(rendezvous)
+        # Before the constructor: it may start torch's process groups, which read them.
         os.environ.update(context.variables)
 
         def build() -> None:

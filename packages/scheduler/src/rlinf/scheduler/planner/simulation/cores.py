@@ -47,6 +47,7 @@ class Clock:
     def at(self, time: float | Floats) -> Floats:
         """When a run has come so far."""
         last = self.times[-1]
+        # After the last change nothing works, and both clocks go alike.
         return np.interp(np.minimum(time, last), self.times, self.seconds) + np.maximum(0.0, np.asarray(time) - last)
 
 

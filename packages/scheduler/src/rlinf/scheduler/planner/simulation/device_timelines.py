@@ -133,6 +133,7 @@ class DeviceTimelines:
         self.workload, self.layout = workload, layout
         cuts = sorted({0, machine.devices, *(s.start for s in layout.values()), *(s.end for s in layout.values())})
         apart = any(component.varies for component in workload.components.values()) or len(slowdown) > 0
+        # A cut within a process: its devices are not alike, and must not share a timeline.
         apart = apart or any((cut - s.start) % s.parallel for s in layout.values() for cut in cuts if s.start < cut < s.end)
         self.apart = apart
         if apart:
@@ -177,6 +178,7 @@ class DeviceTimelines:
             starts = np.full_like(starts, starts.max())
         if component.places:
             ends, done = self._generated(name, component, call, starts, options)
+            # Of such a call these are the seconds to come to the devices and to leave them.
             ends = ends + call.seconds
             done = np.append(done, ends.max())
         elif component.varies:

@@ -209,6 +209,7 @@ class _Run:
 
     def _loop(self, step: int, first: str, second: str, rounds: int) -> dict[str, list[Call]]:
         options = self.options
+        # About as many calls whatever the number of chunks.
         played = min(rounds, max(1, ROUNDS // options.chunks))
         each: dict[str, float] = {}
         requests = self._requests(first, second)
@@ -362,5 +363,6 @@ class _Run:
                 continue
             for made in self.steps:
                 call = made[source][0]
+                # Who begins at the moment at which weights arrive has them, whatever rounding says.
                 behind += [max(0, call.step - (bisect_right(published, start + 1e-12) - 1)) for start in call.starts.tolist()]
         return (float(np.mean(behind)), max(behind)) if behind else (0.0, 0)

@@ -27,6 +27,7 @@ class Bounded(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, low: float | Tensor | None, high: float | Tensor | None) -> Tensor:
         y = cast("Tensor", x.clamp(low, high))  # pyright: ignore[reportUnknownMemberType,reportArgumentType,reportCallIssue]
+        # 1 where the bounds held nothing, in the type of `x`: the way back is one product.
         ctx.save_for_backward(y.clone().eq_(x))
         return y
 

@@ -40,6 +40,7 @@ def keep(x: Tensor, mask: Tensor) -> Tensor:
         x: float32 or float64, any shape.
         mask: bool, of a shape that broadcasts to that of `x`.
     """
+    # Here and below, as their base class is torch's, and this module is imported without it.
     from rlinf.algorithms._elementwise import BITS, Kept
 
     if x.device.type != "cpu":

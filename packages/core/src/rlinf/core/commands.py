@@ -36,6 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise UnknownName("rlinf", f"no command '{args[0]}'", did_you_mean(args[0], list(points), label="Commands"))
         command: Command = points[args[0]].load()
         code = command(args[1:])
+        # Here, where a pipe that nobody reads is handled; the interpreter's own flush would print a traceback at its end.
         sys.stdout.flush()
         return code
     except RLinfError as error:

@@ -340,6 +340,7 @@ class SaysMemory(Protocol):
 
 def needs_of(item: object) -> Mapping[Need, str]:
     """What is known to be needed; nothing of a plug-in that does not say."""
+    # `isinstance` of a protocol looks at names alone; a plug-in may mean something else by them, here and below.
     found = item.needs if isinstance(item, HasNeeds) else None
     return found if isinstance(found, Mapping) else {}
 

@@ -84,6 +84,7 @@ def machine() -> Iterator[Finding]:
     if shared.is_dir():
         yield _room("shared memory", shared, GIB, "Start the container with --shm-size=8g: Ray keeps its objects there.")
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    # Without a limit it is −1.
     few = 0 <= files < 4096
     remedy = "ulimit -n 65536: each connection and each large item is an open file." if few else ""
     yield Finding(subject="open files", state="FAULT" if few else "ok", told=f"at most {files:,}", remedy=remedy)
@@ -136,6 +137,7 @@ def _within(found: str | None, bounds: str) -> bool:
     have = _release(found)
     for sign, bound in _BOUND.findall(bounds):
         limit = _release(bound)
+        # 2.1 is 2.1.0.
         size = max(len(have), len(limit))
         left, right = (number + (0,) * (size - len(number)) for number in (have, limit))
         kept = {">=": left >= right, "<=": left <= right, "==": left == right, ">": left > right, "<": left < right}

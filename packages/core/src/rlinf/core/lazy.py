@@ -87,6 +87,7 @@ class _LazyModule(ModuleType):
     def __getattr__(self, attribute: str) -> Any:
         # The import system's lock makes another thread wait that asks meanwhile, so nobody sees half a module.
         module = import_heavy(self.__name__)
+        # A copy, as other threads may import meanwhile.
         for holder in list(sys.modules.values()):
             if getattr(holder, "__dict__", {}).get(self.__name__) is self:
                 setattr(holder, self.__name__, module)

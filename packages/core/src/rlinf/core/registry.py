@@ -125,6 +125,7 @@ class Registry(Generic[T]):
         item = self.get(name, place=place)
         if isinstance(item, type) and dataclasses.is_dataclass(cast("type[Any]", item)):
             return read(cast("type[T]", item), params, place=place, allowed=allowed)
+        # The adapter is a name, too: the part that registers it may not be installed.
         if self._adapter is not None and callable(item) and self._adapter[0] in self.names():
             adapter, parameter = self._adapter
             path = name if ":" in name else self.owner(name)
@@ -165,6 +166,7 @@ class Registry(Generic[T]):
             points: EntryPoints = _installed(tuple(sys.path)).select(group=self.group)
             for point in points:
                 self._claim(point.name.casefold(), _Claim(point.value, point.load))
+            # Last, so that a clash of two packages is told to everyone who asks.
             self._scanned = True
 
     def _claim(self, name: str, claim: _Claim) -> None:

@@ -86,6 +86,7 @@ class CreditInputs:
         """
         if self.mask is not None:
             return self.mask.bool()
+        # A score alone does not say how many decisions there are.
         needed = self.need("mask" if self.reward is None and self.score is not None else "reward", by=by)
         return torch.ones_like(needed, dtype=torch.bool)
 
@@ -171,6 +172,7 @@ class Estimator(ABC):
             advantage = normalize_advantages(advantage, decided, all_reduce, over=over, group=group, **self._how())
         if self.loss_scale != "none":
             scale = loss_scale(self._unit(x), x.decided(by=by), all_reduce=all_reduce)
+            # A scale of rows, `[B]`, becomes a column; one of turns, `[B, T]`, stays as it is.
             advantage = advantage * scale.to(advantage.dtype).reshape(len(advantage), -1)
         return advantage, target
 

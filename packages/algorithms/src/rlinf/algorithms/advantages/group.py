@@ -118,6 +118,7 @@ def opo(score: Tensor, group: Tensor, length: Tensor, *, valid: Tensor | None = 
     expect_shape("opo(length)", length, score.shape)
     centred = groups.centred(score)
     weight = groups.sum(length)
+    # Of centred scores: in a group that agrees it is exactly 0, and taken off in one without decisions it changes nothing.
     mean = groups.sum(centred * length) / torch.where(weight > 0, weight, torch.inf)
     return groups.counted(centred - groups.of_rows(mean)).to(torch.promote_types(score.dtype, torch.float32))
 

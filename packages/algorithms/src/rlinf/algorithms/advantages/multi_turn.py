@@ -72,6 +72,7 @@ def grpo_dynamic(
     advantage = grpo(
         episodes.mean(score),
         question,
+        # The mean of an episode of which no row counts is NaN.
         valid=episodes.count > 0,
         scale=scale,
         unbiased=unbiased,

@@ -74,10 +74,12 @@ def vtrace(
     t = transitions("vtrace", reward, value, terminated, truncated, gamma=gamma, mask=mask, value_next=value_next)
     expect_shape("vtrace(log_ratio)", log_ratio, reward.shape)
     exact = at_least_float32(log_ratio).to(t.reward.dtype)
+    # Masked log-ratios may be anything, and 0 · NaN is NaN.
     log_ratio = exact if t.valid is None else torch.where(t.valid, exact, torch.zeros_like(exact))
     onward = t.factor("vtrace(lam)", lam)
     delta = _capped(log_ratio, clip_rho) * (t.ahead(t.after) - t.now)
     correction = t.scan(delta, t.gamma * onward * _capped(log_ratio, clip_c))
+    # (1 − λ) V + λ v is V + λ (v − V), and `correction` is v − V.
     after = t.next_of(t.now, t.after) + onward * t.next_of(correction, torch.zeros_like(correction))
     advantage = _capped(log_ratio, clip_pg_rho) * (t.ahead(after) - t.now)
     return advantage, t.now + correction
@@ -303,5 +305,6 @@ def _corrected(
     q, trace = (x if t.valid is None else torch.where(t.valid, x, 0.0) for x in (at_least_float32(action_value), cut))
     q, trace = q.to(torch.promote_types(q.dtype, t.reward.dtype)), trace.to(t.reward.dtype)
     trace = t.factor(f"{place}(lam)", lam) * trace
+    # The trace of the decision that follows, c of t + 1; that of V-trace is the decision's own.
     following = t.next_of(trace, torch.zeros_like(trace))
     return q + t.scan(t.ahead(t.after) - q, t.gamma * following)

@@ -66,6 +66,7 @@ def optimal_token_baseline(
         raise ShapeError("optimal_token_baseline(reward)", f"expected [B, T], found {tuple(reward.shape)}")
     for name, x in (("mask", mask), ("logprob", logprob), ("sum_pi_squared", sum_pi_squared)):
         expect_shape(f"optimal_token_baseline({name})", x, reward.shape)
+    # It is the group that is checked; of the score that it is given only the length matters.
     checked("optimal_token_baseline", reward[:, :1].sum(1), group, None)
     valid, never = mask.bool(), torch.zeros_like(mask, dtype=torch.bool)
     returns = discounted_returns(reward, never, never, gamma=gamma, mask=valid)

@@ -61,6 +61,7 @@ def reinforce_plus_plus(
     expect_shape("reinforce_plus_plus(mask)", mask, reward.shape)
     paid = at_least_float32(reward)
     if group is not None:
+        # Of the scores alone: what tokens pay for their divergence has no part in the mean.
         paid = paid - at_last_decision(_group_mean(reward, mask, group).to(paid.dtype), mask)
     if kl is not None:
         expect_shape("reinforce_plus_plus(kl)", kl, reward.shape)

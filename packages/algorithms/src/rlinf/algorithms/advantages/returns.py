@@ -243,6 +243,7 @@ def discounted_returns(
         ConfigError: `gamma` is outside [0, 1].
     """
     if value is None:
+        # `[B, T]`, which is only allowed beside `value_next`.
         value = torch.zeros_like(reward)
         value_next = value if value_next is None else value_next
     t = transitions("discounted_returns", reward, value, terminated, truncated, gamma=gamma, mask=mask, value_next=value_next)
@@ -294,6 +295,7 @@ def n_step_returns(
     one_step = t.ahead(t.after)
     found = one_step
     for _ in range(min(n, reward.shape[1]) - 1):
+        # (1 − λ) V + λ G is V + λ (G − V), of which V is in `one_step` already.
         found = one_step + t.gamma * onward * (t.next_of(found, t.after) - t.after)
     return found
 

@@ -70,10 +70,12 @@ class Transitions:
         column = torch.arange(1, self.reward.shape[1] + 1, dtype=torch.int32, device=self.reward.device)
         if self.valid is None or not len(column):
             return self.unended & (column < len(column))
+        # Columns count from 1 here, so that 0 is none of them: the largest unmasked one is the row's last decision.
         return self.unended & (column < (column * self.valid.to(torch.int32)).amax(1, keepdim=True))
 
     def next_of(self, y: Tensor, otherwise: Tensor) -> Tensor:
         """`y` of the decision that follows in the row; `otherwise` where none does."""
+        # No decision of the last column carries on in its row, so that this is never used.
         last = torch.zeros_like(y[:, :1])
         following, carries = torch.cat([self._first(y)[:, 1:], last], 1), self.carries
         return keep(following, carries) + keep(otherwise, ~carries)

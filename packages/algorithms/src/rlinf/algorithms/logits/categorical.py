@@ -115,6 +115,7 @@ def differentiate(z: Tensor, up: Upstream, out: Tensor) -> None:
     if up.entropy is not None and up.grad_entropy is not None:
         weight = torch.log_softmax(z, -1).clamp_(min=FLOOR)
         weight.add_(up.entropy[:, None]).mul_(-up.grad_entropy[:, None])
+        # Both gradients have p as a factor, which is multiplied in once.
         out.mul_(weight if total is None else weight.add_(total))
     elif total is not None:
         out.mul_(total)
@@ -157,6 +158,7 @@ class Fused(torch.autograd.Function):
             return None, None, None, None
         by_logprob, by_entropy = (None if g is None else g / head.temperature for g in grads)
         up = Upstream(tokens, by_logprob, entropy, by_entropy)
+        # Contiguous, whatever the layout of the logits, so that it has a flat view.
         grad = torch.empty_like(logits, memory_format=torch.contiguous_format)
         flat = grad.view(-1, logits.shape[-1])
         for rows, part in chunks(logits, head.rows(logits)):
@@ -164,6 +166,7 @@ class Fused(torch.autograd.Function):
             out = flat[rows] if flat.dtype == z.dtype else torch.empty_like(z)
             differentiate(z, up.of(rows), out)
             if head.top_k is not None:
+                # A token beyond the top k has log-probability −∞ whatever its logit: what was added for it is taken back.
                 out.masked_fill_(z == -torch.inf, 0.0)
             if out.dtype != flat.dtype:
                 flat[rows] = out

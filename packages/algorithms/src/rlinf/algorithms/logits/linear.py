@@ -94,6 +94,7 @@ class _FusedLinear(torch.autograd.Function):
         up = Upstream(tokens, grad / head.temperature, None, None)
         by_hidden, by_weight, by_bias = (
             torch.zeros_like(x, dtype=dtype) if needed else None
+            # `needs_input_grad` also has entries for the tokens and for the head.
             for x, dtype, needed in zip(
                 (hidden, weight, bias),
                 (hidden.dtype, *[at_least_float32(weight[:0]).dtype] * 2),
@@ -127,11 +128,13 @@ def _by_logits(head: Categorical, hidden: Tensor, z: Tensor, up: Upstream) -> tu
     if head.top_k is not None:
         out.masked_fill_(z == -torch.inf, 0.0)
     idle = up.idle()
+    # The input, too: the hidden state of padding may be NaN, and 0 · NaN is NaN in the gradient of the weight.
     return out.index_fill_(0, idle, 0.0).to(hidden.dtype), hidden.index_fill(0, idle, 0.0)
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
     """Adds a matrix product, in the type of the total."""
+    # `addmm_` does not mix types.
     if total.dtype == left.dtype:
         total.addmm_(left, right)
     else:

@@ -260,6 +260,7 @@ def veto(logprob_train: Tensor, logprob_rollout: Tensor, mask: Tensor, *, thresh
     expect_range("veto", threshold, 0.0, 1.0, open_low=True)
     ratio = joint(logprob_train, logprob_rollout, mask, by="veto").exp()
     valid = mask.bool()
+    # Where masked the ratio is 1, and no threshold is above that.
     keep = valid & (ratio >= threshold).all(1, keepdim=True)
     return Correction(valid.to(ratio.dtype), keep, {"rollout_vetoed": (valid & ~keep).float()})
 

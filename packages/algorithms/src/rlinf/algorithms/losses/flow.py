@@ -121,6 +121,7 @@ class NFT:
 
     def of_policy(self, policy: HasFlowRegression, batch: Batch[Any]) -> LossOutput[Any]:
         """The loss of a micro-batch; see `rlinf.core.capabilities.PolicyLoss`."""
+        # The policy is asked about decisions as rows, `[B · T, *]`; to the loss the draws of each are its columns, `[B · T, N]`.
         found = policy.flow_regression(tree_map(lambda leaf: leaf.flatten(0, 1), batch.trajectory.context))
         draws = found.time.shape[1]
         mask, advantage = (x.flatten()[:, None].expand(-1, draws) for x in (batch.trajectory.mask, batch.credit.advantage))
@@ -136,6 +137,7 @@ class NFT:
             weight=time_weight(found.time, weighting=self.weighting),
             adaptive=self.adaptive,
         )
+        # A decision counts once, however many draws it recorded.
         return LossOutput(total=summed_up.total / draws, weight=summed_up.weight / draws, metrics=summed_up.metrics)
 
 

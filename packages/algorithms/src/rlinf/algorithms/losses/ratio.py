@@ -86,6 +86,7 @@ def observed_ratio(log: Tensor, mask: Tensor, times: Tensor | None = None) -> di
     found = {"ratio": beyond, "ratio_abs": beyond.abs(), "approx_kl": beyond - log}
     elements = log.shape[2:].numel()
     sums = {name: (x if times is None else x * times).sum() / elements for name, x in found.items()}
+    # Σ ρ is Σ (ρ − 1) and 1 for each decision; what is masked has added 0.
     return {**sums, "ratio": sums["ratio"] + (mask if times is None else times).sum()}
 
 

@@ -77,6 +77,7 @@ def perplexity(logprob_train: Tensor, logprob_rollout: Tensor, mask: Tensor) -> 
     gap = joint(logprob_train, logprob_rollout, mask, by="perplexity")
     count = mask.bool().sum(1)
     train, rollout = (-_row_sum(x, mask) / count.clamp(min=1) for x in (logprob_train, logprob_rollout))
+    # From the gap, in which −∞ less −∞ is 0; `train - rollout` would be NaN.
     apart = -gap.sum(1) / count.clamp(min=1)
     found = {
         "training_ppl": _bounded(train).exp(),

@@ -70,6 +70,7 @@ def awac_weights(advantage: Tensor, *, beta: float, mask: Tensor | None = None) 
     expect_rows("awac_weights(advantage)", advantage, advantage.shape[0])
     valid = _valid("awac_weights", advantage, mask)
     logit = torch.where(valid, beta * at_least_float32(advantage.detach()), -torch.inf)
+    # Where no row counts the softmax is NaN, which the select leaves out.
     return torch.where(valid, valid.sum() * logit.softmax(0), 0.0)
 
 

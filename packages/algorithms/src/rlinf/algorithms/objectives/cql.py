@@ -169,5 +169,6 @@ def cql_discrete_penalty(q_all: Tensor, action: Tensor, *, weight: Tensor | None
     """
     rows = Rows.of("cql_discrete_penalty", q_all.shape[0], weight, q_all)
     q = rows.take("q_all", q_all, None, None)
+    # `take` makes float32 of it, which is exact up to 2²⁴ actions.
     index = rows.take("action", action).to(torch.int64)[:, None, None].expand(-1, 1, q.shape[2])
     return q.logsumexp(1) - q.gather(1, index).squeeze(1)

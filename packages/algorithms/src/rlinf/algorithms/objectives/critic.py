@@ -84,6 +84,7 @@ def td_target(
     expect_fraction("td_target(gamma)", gamma)
     after = at_least_float32(value_next)
     if bootstrap == "standard":
+        # A select and no product: 0 · NaN is NaN, and what stands there may be anything.
         after = torch.where(terminated.bool(), 0.0, after)
     return (at_least_float32(reward) + gamma * after).detach()
 

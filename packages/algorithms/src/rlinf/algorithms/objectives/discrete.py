@@ -101,6 +101,7 @@ def q_learning_loss(
         ConfigError: `huber_delta` is not positive.
     """
     rows = Rows.of("q_learning_loss", q.shape[0], weight, q)
+    # `take` makes float32 of it, which is exact up to 2²⁴ actions.
     index = rows.take("action", action).to(torch.int64)
     taken = rows.take("q", q, None).gather(1, index[:, None])
     return critic_loss(taken, target, huber_delta=huber_delta, weight=weight)
@@ -210,6 +211,7 @@ def _allowed(logprob: Tensor) -> tuple[Tensor, Tensor]:
     """Probabilities and finite log-probabilities; both 0 for an action that is not allowed, and without a gradient."""
     allowed = ~logprob.isneginf()
     finite = torch.where(allowed, logprob, 0.0)
+    # exp of the 0 that stands for −∞ is 1, hence the second select; π log π itself would be 0 · ∞.
     return torch.where(allowed, finite.exp(), 0.0), finite
 
 

@@ -42,6 +42,7 @@ def categorical_projection(position: Tensor, prob: Tensor, atoms: Tensor) -> Ten
     z, mass = at_least_float32(atoms.detach()), at_least_float32(prob.detach())
     gap = z.diff()
     offset = at_least_float32(position.detach()).clamp(z[0], z[-1])[:, :, None] - z
+    # Beyond the outermost atoms lies nothing, as positions are clipped to them: any gap will do there.
     above = torch.cat([gap, gap[-1:]])
     below = torch.cat([gap[:1], gap])
     share = 1.0 - torch.where(offset >= 0, offset / above, -offset / below)

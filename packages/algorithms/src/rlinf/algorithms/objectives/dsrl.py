@@ -66,6 +66,7 @@ def bounded_noise(raw: Tensor, logprob: Tensor, *, bound: float = 1.0) -> tuple[
     expect_range("bounded_noise(bound)", bound, 0.0, float("inf"), open_low=True)
     expect_rows("bounded_noise(logprob)", logprob, raw.shape[0])
     u = at_least_float32(raw)
+    # Not log(1 − tanh² u), which is −∞ in float32 from u = 10 on.
     shrink = 2.0 * (math.log(2.0) - u - torch.nn.functional.softplus(-2.0 * u)) + math.log(bound)
     return bound * u.tanh(), at_least_float32(logprob) - shrink.reshape(raw.shape[0], -1).sum(1)
 
@@ -114,6 +115,7 @@ def dsrl_target(
     discount = chunk_discount(gamma, steps)
     if isinstance(discount, torch.Tensor):
         expect_shape("dsrl_target(steps)", discount, reward.shape)
+        # In float64 it would make the target so.
         discount = discount.to(at_least_float32(reward).dtype)
     return sac_target(
         reward,

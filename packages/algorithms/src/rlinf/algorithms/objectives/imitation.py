@@ -98,6 +98,7 @@ def _rows(by: str, x: Tensor, executed: Tensor | None, weight: Tensor | None) ->
     rows = Rows.of(by, x.shape[0], weight, x)
     if executed is None:
         return rows
+    # A row of which no step counts would add 0 to the total, and 1 to the weight.
     return Rows.of(by, rows.size, torch.where(executed.bool().any(1), rows.weight, 0.0), rows.like)
 
 

@@ -33,6 +33,7 @@ def symmetric_sizes(batch_size: int, *, demo_fraction: float = 0.5) -> tuple[int
     """
     expect_range("symmetric_sizes(demo_fraction)", demo_fraction, 0.0, 1.0)
     expect_at_least("symmetric_sizes(batch_size)", batch_size, 1)
+    # 0.29 · 100 is 28.999… in floats, and a row would be lost.
     demo = int(demo_fraction * batch_size + 1e-9)
     return batch_size - demo, demo
 

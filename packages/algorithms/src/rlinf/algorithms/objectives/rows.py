@@ -99,6 +99,7 @@ class Rows:
             summed = torch.where(valid, together, 0.0).sum(1, dtype=torch.float64)
         count, *rest = cast("list[float]", summed.tolist())  # pyright: ignore[reportUnknownMemberType]
         metrics = {name: Metric(value, count) for name, value in zip(observed, rest, strict=True)}
+        # A product will do: in rows of weight 0 `take` has left nothing that is infinite or NaN.
         return LossOutput(total=(loss * self.given).sum(), weight=valid.sum().to(loss.dtype), metrics=metrics, td_error=error)
 
 

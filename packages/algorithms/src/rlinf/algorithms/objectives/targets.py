@@ -58,6 +58,7 @@ def _all_towards(target: Mapping[str, Tensor], online: Mapping[str, Tensor], tau
 
 def _towards(target: Tensor, online: Tensor, tau: float) -> Tensor:
     if not target.is_floating_point():
+        # A copy, as the online weights change in place.
         return online.to(target.dtype, copy=True)
     wide = torch.promote_types(target.dtype, torch.float32)
     return ((1.0 - tau) * target.to(wide) + tau * online.to(wide)).to(target.dtype)

@@ -59,6 +59,7 @@ def smoothed_action(
     centre = at_least_float32(action.detach())
     noise = std * torch.randn(centre.shape, generator=generator, dtype=centre.dtype, device=centre.device)
     smooth = centre + noise.clamp(-noise_clip, noise_clip)
+    # `clamp` takes two numbers or two tensors, and not one of each.
     return smooth.clamp(torch.as_tensor(low).to(smooth), torch.as_tensor(high).to(smooth))
 
 

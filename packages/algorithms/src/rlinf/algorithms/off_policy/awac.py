@@ -66,6 +66,7 @@ class AWAC(TargetCriticSettings):
             q = aggregate_q(policy.q_values(seen, batch.action), aggregate=self.agg_q)
             advantage = q - self._value(policy, policy, learner, seen, generator)
         factor = awr_weights(advantage, beta=1.0 / self.temperature, max_weight=self.max_weight)
+        # The weights of prioritised replay are for critics; see `Transitions.weight`.
         return weighted_bc_loss(policy.action_logprob(seen, batch.action), factor)
 
     def _value(self, policy: Any, judge: Any, learner: Learner, seen: Any, generator: torch.Generator | None) -> Tensor:

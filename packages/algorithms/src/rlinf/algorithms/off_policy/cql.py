@@ -94,12 +94,14 @@ class CQL(SoftActorCritic):
     def _penalty(self, learner: Learner, batch: Transitions[Tensor], q: Tensor, generator: torch.Generator | None) -> Tensor:
         """`[B, N]`, over `cql_samples` even actions and as many of the policy, in each state of the batch."""
         rows, each = batch.reward.shape[0], self.cql_samples
+        # The samples of a state follow one another, as `reshape(rows, each, …)` reads them below.
         seen: Any = tree_map(lambda x: x.repeat_interleave(each, 0), batch.observation)
         with torch.no_grad():
             own, logprob = learner.policy.sample_action(seen, generator=generator)
             center, radius = half_range(learner.action, own)
             low, high = center - radius, center + radius
             even = low + (high - low) * torch.rand(own.shape, generator=generator, dtype=own.dtype, device=own.device)
+            # The K steps of a chunk are drawn one by one, so that their log-densities add up.
             density = (own.shape[1] * uniform_log_density(low, high)).expand(rows, each)
         q_even = q_values(learner.policy, seen, even, generator).reshape(rows, each, -1)
         q_own = q_values(learner.policy, seen, own, generator).reshape(rows, each, -1)

@@ -45,6 +45,7 @@ class CrossQ(SoftActorCritic):
             action, logprob = learner.policy.sample_action(batch.observation_next, generator=generator)
         now: Tree[Tensor] = {"observation": batch.observation, "action": batch.action}
         joint: Any = joint_batch(now, {"observation": batch.observation_next, "action": action})
+        # Only here by the statistics of the batch, which the running ones learn from; the actor's critics use those.
         q = learner.policy.q_values(joint["observation"], joint["action"], training=True)
         return crossq_critic_loss(
             q,

@@ -84,6 +84,7 @@ class DQN:
                 batch.reward, batch.terminated, judged, selector, gamma=batch.discount, bootstrap=self.bootstrap_type
             )
         q = learner.policy.action_values(batch.observation)
+        # The numbers of actions may begin elsewhere than at 0; values are by place.
         chosen = batch.action.reshape(len(batch)) - _least(learner.action)
         return q_learning_loss(q, chosen, target, huber_delta=self.huber_delta, weight=batch.weight)
 

@@ -56,6 +56,7 @@ def main() -> None:
 
 
 def _load(request: dict[str, Any], pickled: bytes, verifiers: dict[int, Verify]) -> dict[str, Any]:
+    # A user's function is imported from where the parent finds it.
     sys.path[:] = request["path"]
     # Only our parent holds the other end of the socket: this is its own object, not data of anybody else.
     prepare, verify, batched = pickle.loads(pickled)  # noqa: S301
@@ -123,6 +124,7 @@ def _time(seconds: float) -> Generator[None]:
         return
     used = resource.getrusage(resource.RUSAGE_SELF)
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    # RLIMIT_CPU counts from the start of the process, so that what it has used is added.
     cpu = math.ceil(used.ru_utime + used.ru_stime + seconds) + CPU_MARGIN_S
     resource.setrlimit(resource.RLIMIT_CPU, (cpu if hard == resource.RLIM_INFINITY else min(cpu, hard), hard))
     signal.signal(signal.SIGALRM, _raise_time_limit)
@@ -145,6 +147,7 @@ def _memory(megabytes: int) -> Generator[None]:
         yield
         return
     with open("/proc/self/statm", encoding="ascii") as statm:
+        # The first number is the size of the address space in pages, which is what RLIMIT_AS bounds.
         held = int(statm.read().split()[0]) * resource.getpagesize()
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     limit = held + megabytes * 2**20

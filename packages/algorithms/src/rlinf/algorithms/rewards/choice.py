@@ -61,6 +61,7 @@ def _letter(text: str, letters: str) -> str | None:
 def _patterns(letters: str) -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
     one = f"[{re.escape(letters.upper())}]"
     any_case = f"[{re.escape(letters.upper() + letters.lower())}]"
+    # In a sentence only upper case counts, as "a" is a word; where the letter stands alone lower case does, too.
     said = re.compile(rf"(?i:\b(?:answer|choice|option)(?: is|:| is:)) {{0,3}}[*(\[]{{0,3}}({one})(?![A-Za-z0-9'])")
     alone = rf"[*(\[\"']{{0,3}}({any_case})[*)\]\"'.:]{{0,3}}\Z"
     leading = re.compile(rf"(?:{alone}|[*(\[]{{0,3}}({one})[*)\]]{{0,3}}[.):,\]](?:\s|\Z))")

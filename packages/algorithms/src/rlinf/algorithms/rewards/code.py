@@ -119,6 +119,7 @@ def _call(name: str, given: Any, expected: Any) -> str:
     items = _list(expected) or []
     either = [expected, items[0]] if len(items) == 1 else [expected]
     call = f"_returned = (globals().get({name!r}) or Solution().{name})(*{given!r})"
+    # JSON has no tuples, so that one that is returned is compared as a list.
     return f"{call}\nassert (list(_returned) if isinstance(_returned, tuple) else _returned) in {either!r}"
 
 
@@ -146,6 +147,7 @@ def _texts(found: Mapping[str, Any], key: str) -> Sequence[str]:
     return cast("list[str]", value)
 
 
+# By CommonMark a fence may be indented by three spaces.
 _BLOCK: Final = re.compile(r"^ {0,3}```[ \t]*([\w+-]*)[^\n]*\n(.*?)^ {0,3}```[ \t]*$", re.MULTILINE | re.DOTALL)
 
 
@@ -167,6 +169,7 @@ def witnessed(cases: Sequence[Case], word: str) -> list[Case]:
         cases: in Python.
         word: what is printed on a line of its own; the program must not be able to guess it.
     """
+    # On a line of its own, even behind output that does not end one.
     return [replace(case, code=f"{case.code}\nprint({chr(10) + word!r})") if case.code else case for case in cases]
 
 

@@ -88,6 +88,7 @@ def _tokens(text: str) -> list[str] | None:
     text, found, at = text.translate(_SIGNS).strip(), list[str](), 0
     while at < len(text):
         token = _TOKEN.match(text, at)
+        # `\d` takes digits of other scripts, too.
         if token is None or not token[0].isascii():
             return None
         found.append(token[1] or token[2])

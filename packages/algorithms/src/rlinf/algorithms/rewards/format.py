@@ -42,6 +42,7 @@ def has_tags_in_order(completion: str, *, tags: tuple[str, ...] = ("think", "ans
     position = 0
     for tag in tags:
         inner = _once(completion, tag)
+        # 2 and 3 are the characters that `<…>` and `</…>` add to the name of a tag.
         if inner is None or completion[position : inner[0] - len(tag) - 2].strip() or inner[0] - len(tag) - 2 < position:
             return False
         if newlines and not _on_own_lines(completion, position, inner, len(tag) + 2):

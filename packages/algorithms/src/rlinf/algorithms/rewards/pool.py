@@ -34,6 +34,7 @@ START_S: Final = 180.0
 TURN_S: Final = 3600.0
 MAX_REPLY: Final = 2**16
 _PROGRAM: Final = str(Path(__file__).with_name("_verifier_process.py"))
+# There is a process for each core already, and none has business on a GPU.
 _ENVIRONMENT: Final = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 
 
@@ -80,6 +81,7 @@ class VerifierPool:
         self._keys: dict[bytes, int] = {}
         self._lock = threading.Lock()
         self._owner = os.getpid()
+        # Of the list and not of the pool, which could otherwise never be collected.
         self._finalizer = weakref.finalize(self, _kill_all, self._workers)
 
     def __enter__(self) -> VerifierPool:
@@ -127,6 +129,7 @@ class VerifierPool:
             try:
                 return run.outcomes()
             except BaseException:
+                # What they answer would be taken for that of the next batch.
                 for worker in [w for w in self._workers if w.deadline is not None]:
                     self._discard(worker)
                 raise
@@ -146,6 +149,7 @@ class VerifierPool:
             pickled = pickle.dumps((_sendable(task.prepare), _sendable(task.verify), task.batched))
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise ConfigError(name, f"can't be sent to a worker process ({error})", remedy) from error
+        # A pickle names a function by its module, and in a worker `__main__` is the verifier's program.
         if b"__main__" in pickled:
             raise ConfigError(name, "is defined in __main__, which a worker process can't import", remedy)
         return self._keys.setdefault(pickled, len(self._keys)), pickled
@@ -212,6 +216,7 @@ class _Run:
             if worker.process.has_ended():
                 self._kill(worker)
         idle = [w for w in self._workers if w.deadline is None]
+        # A process that loads takes a pair next, so that none is started for that pair.
         loading = sum(w.deadline is not None and w.index is None for w in self._workers)
         room = self.pool.max_workers - len(self._workers)
         for _ in range(min(room, len(self.waiting) - len(idle) - loading)):
@@ -251,6 +256,7 @@ class _Run:
                 selector.register(worker.process.connection, selectors.EVENT_READ, worker)
             ready = [key.data for key, _ in selector.select(max(0.0, due - time.monotonic()))]
         for worker in working:
+            # An answer that is there counts, even if it is late.
             if worker in ready:
                 self._read_reply(worker)
             elif worker.deadline is not None and worker.deadline <= time.monotonic():
@@ -262,6 +268,7 @@ class _Run:
         except ConnectionLost:
             self._handle_exit(worker)
             return
+        # Only its beginning is there; the deadline stays.
         if message is None:
             return
         reply, worker.deadline = message[0], None
@@ -280,6 +287,7 @@ class _Run:
         reason = f"its process {exit_reason(code)}"
         if worker.index is None:
             raise WorkerError("verifier", worker.number, "start", f"{reason} while loading {self.name}; see its output above")
+        # The limit of CPU time ends a process by SIGXCPU where the verifier has kept the alarm from Python.
         self.found[worker.index] = Outcome(None, reason, timed_out=code == -signal.SIGXCPU)
 
     def _handle_timeout(self, worker: _Worker) -> None:
@@ -313,6 +321,7 @@ _shared_lock = threading.Lock()
 def shared_pool() -> VerifierPool:
     """The pool of this process, for whoever brings none; it starts nothing before there is work and ends with the process."""
     with _shared_lock:
+        # One that a fork has inherited speaks to processes of the parent.
         if not (_shared and _shared[-1].usable):
             _shared[:] = [VerifierPool()]
         return _shared[-1]

@@ -111,6 +111,7 @@ async def _awaited(verify: Callable[[str, str], Awaitable[float]], completion: s
 
     task = asyncio.ensure_future(call())
     try:
+        # Not `wait_for`, which would wait for a call that suppresses its cancellation.
         await asyncio.wait({task}, timeout=timeout_s)
         if not task.done():
             # A verifier may suppress its cancellation; it gets a moment, and is then left to itself.

@@ -35,6 +35,7 @@ def last_boxed(text: str) -> str | None:
 def _closing_brace(text: str, start: int) -> int | None:
     """Where the brace closes that was opened before `start`."""
     depth = 1
+    # A backslash matches together with what it escapes, so that an escaped brace is none.
     for found in _BRACES.finditer(text, start):
         depth += {"{": 1, "}": -1}.get(found.group(), 0)
         if depth == 0:

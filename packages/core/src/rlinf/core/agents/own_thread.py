@@ -22,6 +22,7 @@ async def in_own_thread(work: Callable[[], T], *, name: str, left: Callable[[], 
     answer: asyncio.Future[T] = loop.create_future()
 
     def settle(value: T) -> None:
+        # Whoever waited may have been cancelled, and this future with it; to set it then would raise.
         if not answer.done():
             answer.set_result(value)
 
@@ -33,6 +34,7 @@ async def in_own_thread(work: Callable[[], T], *, name: str, left: Callable[[], 
         try:
             value = work()
         except BaseException as error:  # noqa: BLE001  (it belongs to the call, not to this thread)
+            # A function that hung may return when its loop is gone.
             if not loop.is_closed():
                 loop.call_soon_threadsafe(fail, error)
         else:

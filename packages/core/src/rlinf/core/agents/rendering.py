@@ -21,6 +21,7 @@ def appended_tokens(tokenizer: Tokenizer, text: str) -> list[int]:
         RenderingError: the tokenizer can't write it.
     """
     added = tokenizer.encode(text, add_special_tokens=False)
+    # A tokenizer may leave out or replace what it has no token for, without an error.
     rendered = tokenizer.decode(added)
     if rendered != text:
         found = f"the tokenizer turns {text[:80]!r} into {rendered[:80]!r}"

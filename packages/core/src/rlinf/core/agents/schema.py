@@ -30,6 +30,7 @@ def signature_schema(function: Callable[..., Any]) -> dict[str, Any]:
         ConfigError: a parameter has no type, or one that is not known; or the function takes `*args` or `**kwargs`.
     """
     place = f"tool {getattr(function, '__name__', function)!r}"
+    # The types of a signature are texts where a module postpones its annotations.
     hints = typing.get_type_hints(function)
     told = parameter_texts(inspect.getdoc(function) or "")
     properties: dict[str, Any] = {}
@@ -62,6 +63,7 @@ def type_schema(hint: Any, *, place: str) -> dict[str, Any]:
         return {"enum": list(members)}
     if origin in (typing.Union, types.UnionType):
         return {"anyOf": [type_schema(member, place=place) for member in members]}
+    # A bare `list` has no origin.
     item = origin or hint
     if item in (list, tuple, Sequence) and len([member for member in members if member is not ...]) <= 1:
         return {"type": "array", **({"items": type_schema(members[0], place=place)} if members else {})}
@@ -165,6 +167,7 @@ def _check_object(value: Mapping[str, object], schema: Schema, place: str) -> No
 
 
 def _is(value: object, kind: str) -> bool:
+    # In JSON 2.0 is an integer and true is no number; in Python 2.0 is a float and True an int.
     if kind in ("integer", "number"):
         whole = isinstance(value, int) or (isinstance(value, float) and (kind == "number" or value.is_integer()))
         return whole and not isinstance(value, bool)

@@ -59,11 +59,13 @@ async def written_until(
         while not (await asyncio.wait([task], timeout=LOOK_S))[0]:
             so_far = generator.progress(request_id)
             if _has(tokenizer, so_far[max(0, seen - overlap) :], stop):
+                # The request then returns all that it has, and `cut_at` finds where it should have ended.
                 generator.abort([request_id])
                 break
             seen = len(so_far)
         return cut_at(await task, tokenizer, stop)
     finally:
+        # Of no effect where it is done; where this wait was cancelled, nothing more is to be written.
         task.cancel()
 
 

@@ -113,11 +113,13 @@ class ToolBox:
             return ToolResult(text=f"error: {error}", outcome="arguments", name=call.name)
         if entry.elsewhere is not None:
             return await entry.elsewhere(ToolCall(name=call.name, arguments=arguments))
+        # As text: arguments may be lists and mappings, which can't be keys, and their order says nothing.
         key = json.dumps(arguments, sort_keys=True, default=str) if entry.limits.cache else ""
         if key in entry.kept:
             entry.kept.move_to_end(key)
             return replace(entry.kept[key], cached=True)
         result = await self._answered(entry, arguments)
+        # What failed may go well the next time.
         if entry.limits.cache and result.outcome == "ok":
             entry.kept[key] = result
             if len(entry.kept) > entry.limits.cache:

@@ -127,6 +127,7 @@ def _size(file: Path) -> int | None:
     """How long a safetensors file has to be; None if it is none."""
     with file.open("rb") as opened:
         length = int.from_bytes(opened.read(8), "little")
+        # In a file of another kind these bytes are any number, and as many would be read.
         if length > file.stat().st_size:
             return None
         try:
@@ -134,4 +135,5 @@ def _size(file: Path) -> int | None:
             ends = [int(about["data_offsets"][1]) for name, about in header.items() if name != "__metadata__"]
         except (ValueError, KeyError, TypeError, IndexError, AttributeError):
             return None
+    # Offsets of tensors count from the end of the header.
     return 8 + length + max(ends, default=0)

@@ -63,6 +63,7 @@ def check_timeout(seconds: float | None, place: str) -> None:
     Raises:
         ConfigError: it is negative, above `MOST_S`, or not a number.
     """
+    # Written so that NaN is refused, too.
     if seconds is not None and not 0 <= seconds <= MOST_S:
         problem = f"expected 0 to {MOST_S:.0f} seconds, found {seconds:g}"
         raise ConfigError(place, problem, "Every wait has a deadline; leave it out for the default.")
@@ -142,6 +143,7 @@ def _raise_first_cause(error: Exception, others: Sequence[Future[Any]]) -> None:
             except Exception as other:  # noqa: BLE001 - collected, the first cause among them is raised below
                 failures.append(other)
                 if not is_secondary(other):
+                    # The cause is found: what a consequence may wait for it is no longer needed.
                     deadline = min(deadline, time.monotonic() + AFTERMATH_S)
             pending.remove(future)
     # The sort is stable: of several causes, the one that was seen first is raised. That all wait where one has failed is no news.
@@ -153,6 +155,7 @@ def _raise_first_cause(error: Exception, others: Sequence[Future[Any]]) -> None:
             notes += getattr(other, "__notes__", [])
         elif not isinstance(other, Deadlock):
             notes.append(f"In consequence: {other}")
+    # One failure may have ended several waits; what it notes is shown once.
     for note in dict.fromkeys(notes):
         if note not in getattr(first, "__notes__", []):
             first.add_note(note)

@@ -101,6 +101,7 @@ def _convert(hint: Any, value: object, place: str, faults: list[ConfigError]) ->
 
 def _convert_built(hint: Any, value: object, place: str, faults: list[ConfigError]) -> object:
     """What the caller has already built from its own section is passed through."""
+    # `isinstance` raises for a protocol that is not runtime-checkable.
     if not getattr(hint, "_is_protocol", False) and not isinstance(value, hint):
         faults.append(ConfigError(place, f"expected {_describe(hint)}, found {value!r}"))
     return value
@@ -193,6 +194,7 @@ def _convert_scalar(hint: Any, value: object, place: str, faults: list[ConfigErr
         found = f"{value!r} ({type(value).__name__})"
         faults.append(ConfigError(place, f"expected {_describe(hint)}, found {found}"))
         return None
+    # YAML reads 1 as a whole number.
     return float(cast("float", value)) if hint is float else value
 
 

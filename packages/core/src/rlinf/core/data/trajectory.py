@@ -21,6 +21,7 @@ Leafwise = Callable[[Any], Any]
 
 
 def _fields(item: Trajectory[Any] | Credit[Any]) -> dict[str, Any]:
+    # Not `dataclasses.asdict`, which copies every array.
     return {name: getattr(item, name) for name in item.__dataclass_fields__}
 
 
@@ -224,6 +225,7 @@ def _pad(trajectory: Trajectory[A], horizon: int) -> Trajectory[A]:
         return trajectory
 
     def widen(leaf: Any) -> Any:
+        # `concatenate` joins along axis 0, so that time takes its place meanwhile.
         swapped = leaf.swapaxes(0, 1)
         tail = concatenate([swapped[-1:]] * missing)
         return concatenate([swapped, zeros_like(tail)]).swapaxes(0, 1)

@@ -153,6 +153,7 @@ class _Part:
     def note_others(self, k: int, flags: NDArray[np.bool_], actions: NDArray[Any]) -> None:
         """Takes over the actions of others, `[N, *]`, where they acted."""
         self.intervened[:, k] = flags
+        # A copy: the chunk itself stays what the policy decided.
         self.done = np.array(as_numpy(self.chunk)) if self.done is None else self.done
         self.done[flags, k] = actions[flags]
 

@@ -138,6 +138,7 @@ class EpisodePlayer:
         for i in ended:
             self._playing[i] = bool(self._waiting)
             self._episodes[i] = self._waiting.pop() if self._waiting else self._episodes[i]
+        # When everything was played nobody looks at what a reset shows, which may take seconds.
         if step.done.any() and self._playing.any():
             self._reset(step.done, {})
         return results

@@ -150,6 +150,7 @@ class EvalReport(Generic[R]):
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         found = {**(beside or {}), **self.to_dict()}
+        # Apart from the rest: `indent` would give every number of a result a line of its own.
         rows = ",\n  ".join(json.dumps(row) for row in found.pop("results"))
         head = json.dumps(found, indent=1, default=str).removesuffix("\n}")
         path.write_text(f'{head},\n "results": [\n  {rows}\n ]\n}}\n', encoding="utf-8")

@@ -175,6 +175,7 @@ class _Group:
                 start_new_session=True,
             )
             if read >= 0:
+                # `Popen` returns once the program has replaced the fork; by then the session and its group are there.
                 _kill_on_close(read, self.process.pid)
                 _open_pipes.add(self._pipe)
         except BaseException:
@@ -219,6 +220,7 @@ class _Group:
             return self.process.returncode
         with self._lock:
             if self.process.returncode is None:
+                # Not reaped yet, so that no other group has this number.
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(self.process.pid, signal.SIGKILL)
                 with contextlib.suppress(subprocess.TimeoutExpired):

@@ -38,6 +38,7 @@ class Connection:
     """
 
     def __init__(self, sock: socket.socket, *, send_s: float | None = None, limit: int = LIMIT) -> None:
+        # A default timeout makes Python's sockets non-blocking, and to those SO_SNDTIMEO means nothing.
         sock.settimeout(None)
         if send_s is not None:
             # The kernel's own limit: Python's would bound the whole message, and look at the clock and poll for each part of it.
@@ -103,6 +104,7 @@ class Connection:
             data, descriptors, _, _ = socket.recv_fds(self._socket, 1, count)
         except OSError as error:
             raise ConnectionLost(str(error)) from error
+        # What arrives over a socket is inheritable, unlike all that Python opens itself.
         for descriptor in descriptors:
             os.set_inheritable(descriptor, False)
         if len(descriptors) != count:
@@ -159,6 +161,7 @@ class Connection:
         Raises:
             ConnectionLost: as `receive`.
         """
+        # Messages that were read with the one before are in the buffer, where no poll of the socket sees them.
         message = self.received()
         while message is None:
             message = self.receive()

@@ -16,6 +16,7 @@ class SharedMemory:
         fd: a descriptor of memory that another process has made, which stays the caller's; None makes new memory.
     """
 
+    # For `__del__`, which also runs where the constructor has failed.
     _owned = False
 
     def __init__(self, fd: int | None = None) -> None:

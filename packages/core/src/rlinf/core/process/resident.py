@@ -25,6 +25,7 @@ def resident(*, own: bool = True, children: bool = True) -> int:
     here = os.getpid()
     pids = family(here) if children else [here]
     pages = [of_process(pid, "statm").split() for pid in pids if own or pid != here]
+    # The second number of `statm` is the resident set. Pages that processes share count for each of them.
     return sum(int(fields[1]) for fields in pages if fields) * os.sysconf("SC_PAGE_SIZE")
 
 

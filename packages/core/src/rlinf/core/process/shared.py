@@ -36,6 +36,7 @@ class Shared(Generic[K, V]):
         """The value of a key; `make` makes it if there is none."""
         with self._lock:
             own = (os.getpid(), key)
+            # Made under the lock: two threads that ask at once must not start two.
             if own not in self._made:
                 self._made[own] = make()
             return self._made[own]

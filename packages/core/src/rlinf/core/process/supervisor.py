@@ -50,6 +50,7 @@ def main(status: str, watched: list[int], grace_s: float, mode: str, command: li
         _exit_alike(_supervise(status, watched, grace_s, command, attached=True))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
+    # Before the fork: the process that stays in the service's group, and ends when the service kills that; and the service.
     watched = [os.getpid(), os.getppid(), *watched]
     second = os.fork()
     if second:
@@ -94,6 +95,7 @@ def _supervise(status: str, watched: list[int], grace_s: float, command: list[st
 def _wake_up_on_sigterm() -> int:
     """A descriptor that can be read from after a SIGTERM, so that waiting for processes ends."""
     read, write = os.pipe()
+    # Python refuses a wakeup descriptor that may block.
     os.set_blocking(write, False)
     signal.signal(signal.SIGTERM, _ignore)  # with SIG_IGN, nothing would be written
     signal.set_wakeup_fd(write)
@@ -147,6 +149,7 @@ def _end_children() -> None:
             return
         for pid in children:
             os.kill(pid, signal.SIGKILL)
+        # The list has those that have ended and were not reaped, too, so that it would never get empty.
         while children:
             try:
                 children = [] if os.waitpid(-1, os.WNOHANG)[0] == 0 else children

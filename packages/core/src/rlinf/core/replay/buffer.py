@@ -122,6 +122,7 @@ class ReplayBuffer:
         self._flat_observation = not isinstance(rows.observation, Mapping)
         mask = as_numpy(rows.mask)
         writers, added = self._rings.writers(producer), int(np.count_nonzero(mask))
+        # Only the end of a row is ever masked, so that the number of its decisions says which they are.
         if added == mask.size and added and writers.distinct:
             self._append_whole(arriving, mask.shape[1], writers)
         else:
@@ -244,6 +245,7 @@ class ReplayBuffer:
             self._priorities.restore(powers.reshape(-1), sampled)
         self._held = int(columns["decided"].sum()) if columns else 0
         self._flat_observation = OBSERVATION in columns
+        # Anew: the old ones remember which rings were given to producers.
         self._rings = Rings(*self._sizes)
         self._rings.names = {int(name): ring for name, ring in saved.state["producers"].items()}
         self._rings.head, self._rings.filled, self._added = saved.head, saved.filled, saved.state["added"]
@@ -260,6 +262,7 @@ class ReplayBuffer:
         rings, begin, end = block
         decisions, last = (rings, slice(begin, end)), (rings, end)
         decided = self._columns["decided"]
+        # Counted before the flags change: some of what is overwritten were transitions.
         self._held += len(writers.ring) * length - int(np.count_nonzero(decided[rings, begin : end + 1]))
         decided[decisions], decided[last] = True, False
         if self._priorities is not None:
@@ -384,4 +387,5 @@ def _plain(state: Any) -> Any:
 
 def _arrays(state: Any) -> Any:
     """The state of a generator, from JSON."""
+    # All arrays in the state of Philox are of this type.
     return tree_map(lambda leaf: np.array(leaf, np.uint64) if isinstance(leaf, list) else leaf, state)

@@ -47,6 +47,7 @@ def episode_rows(episode: OfflineEpisode, spec: EnvSpec, *, chunk: int = 1) -> T
         steps -= 1
         if not steps:
             raise ConfigError(place, "has one step, and what followed it was not kept", "Leave it out, or record NumPy files.")
+    # A row that stops without an end was cut there, and what follows has a value.
     truncated[steps - 1] |= not terminated[steps - 1]
     # The observation before each decision, and that behind the last one; the last of all stands in where there is none.
     seen = np.minimum(np.append(np.arange(0, steps, chunk), steps), len(episode) if whole else len(episode) - 1)

@@ -124,6 +124,7 @@ class _Reader:
         if not self._rewarded:
             problem = f"all rewards of '{self._name}' are 0, so that there is nothing to learn from them"
             raise ConfigError(self._place, problem, "Record rewards, or imitate with apps/embodied/sft.py.")
+        # Some actions beyond the bounds are clipped, as simulators do; most of them beyond are in another unit.
         if self._outside > self._numbers // 2:
             share = self._outside / self._numbers
             problem = f"{share:.0%} of the actions of '{self._name}' are beyond the bounds of the environment"

@@ -81,7 +81,9 @@ class Rings:
         if heads.count(heads[0]) < len(heads) or not self.filled[rings.start]:
             return None
         if own == theirs:
+            # All go on: their first observation is the newest of the ring, in the slot before.
             begin = heads[0] - 1
+        # Some go on and others begin anew, so that their first slots differ.
         elif any(newest == next_ for newest, next_ in zip(own, theirs, strict=True)):
             return None
         else:

@@ -103,6 +103,7 @@ class Priorities:
     def update(self, slot: Ints, error: NDArray[Any]) -> None:
         """The errors of transitions `[B]` are known. One that is not finite, and a slot without a transition, change nothing."""
         error = np.abs(np.asarray(error, np.float64))
+        # A slot may have been overwritten since it was drawn, and hold no transition any more.
         known = np.isfinite(error) & (self._tree.get(slot) > 0.0)
         if not known.all():
             slot, error = slot[known], error[known]

@@ -68,6 +68,7 @@ def write_saved(folder: Path, state: Mapping[str, Any], columns: Columns, used: 
         shards = list(_written(folder, columns, used))
         about = {name: {"dtype": column.dtype.str, "shape": list(column.shape[2:])} for name, column in columns.items()}
         content = {"format": _FORMAT, **state, "columns": about, "used": used, "shards": [asdict(shard) for shard in shards]}
+        # Last: what was cut before has no such file, and is read by nobody.
         (folder / STATE).write_text(json.dumps(content))
     except OSError as error:
         raise _unwritten(folder, error.strerror or str(error)) from error
@@ -95,6 +96,7 @@ class SavedBuffer:
             self.columns = {name: (np.dtype(of["dtype"]), tuple(of["shape"])) for name, of in self.state["columns"].items()}
             self.shards = [Shard(**shard) for shard in self.state["shards"]]
             held = sum(shard.producers for shard in self.shards)
+            # A buffer to which nothing was added has producers, but no columns and so no shards.
             if held != len(self.head) * bool(self.columns) or any(
                 shard.files.keys() != self.columns.keys() for shard in self.shards
             ):
@@ -127,6 +129,7 @@ class SavedBuffer:
             path, (dtype, shape) = self.path(shard, name), self.columns[name]
             try:
                 size = path.stat().st_size
+                # First, as it needs no reading of what may be many gigabytes.
                 if size != expected["bytes"]:
                     raise ValueError(f"{size:,} bytes, {expected['bytes']:,} were written")
                 with path.open("rb") as file:

@@ -37,6 +37,7 @@ def saved_spec(saved: SavedBuffer) -> EnvSpec:
     dtype, shape = saved.columns.get("action", (np.dtype(np.float32), (1,)))
     return EnvSpec(
         observation=observation,
+        # The axis K of chunks of one step is left out, as in `_episode`.
         action=ArraySpec(shape=shape[1:] if shape[:1] == (1,) else shape, dtype=str(dtype)),
         max_episode_steps=max(1, saved.used),
         knows_success=False,

@@ -65,6 +65,7 @@ def _limits_of_groups() -> list[int]:
             most, now = (Path(folder, name).read_text().strip() for name in (limit, used))
         except OSError:
             continue
+        # Without a limit version 2 says "max"; version 1 says a number beyond all memory, which bounds nothing.
         if most.isdigit():
             found.append(max(0, int(most) - int(now)))
     return found

@@ -80,6 +80,7 @@ class SumTree:
         # All masses are parted at once over the nodes of one level; from there on each goes its way.
         level = min(_LEVEL, self._leaves)
         ends = self._sums[level : 2 * level].cumsum()
+        # Rounding may make a mass as large as the last end, behind which there is no node.
         node = np.minimum(ends.searchsorted(mass, "right"), level - 1)
         left = mass - np.where(node > 0, ends.take(node - 1), 0.0)
         node += level
@@ -99,6 +100,7 @@ class SumTree:
         """So many further places were changed; what nobody draws from for long does not pile up."""
         self._waiting += places
         if self._waiting >= self._leaves:
+            # `_waiting` stays as it is: from so many places on all sums are made anew, and nobody asks where they were.
             self._changed, self._runs = [], []
 
     def _sum_changed(self) -> None:
@@ -111,6 +113,7 @@ class SumTree:
             runs = [np.arange(first, first + length) + level for first, length in self._runs]
             node = np.concatenate([*self._changed, *runs])
             while level > max(2, len(node)):
+                # The left one of two siblings is even. Both are added, as either may have changed.
                 left = node & -2
                 node >>= 1
                 self._sums[node] = self._sums.take(left) + self._sums.take(left + 1)

@@ -55,5 +55,6 @@ class Transitions(Generic[A]):
         """The rows of all parts, in their order; observations have the same keys. Beside weights, rows without any weigh 1."""
         columns = {field.name: [getattr(part, field.name) for part in parts] for field in dataclasses.fields(Transitions)}
         if any(weight is not None for weight in columns["weight"]):
+            # By arithmetic, so that the ones are NumPy or torch, and on the device, as the rows are.
             columns["weight"] = [part.discount * 0 + 1 if part.weight is None else part.weight for part in parts]
         return Transitions(**{name: None if each[0] is None else tree_concatenate(each) for name, each in columns.items()})

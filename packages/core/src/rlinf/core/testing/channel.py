@@ -206,6 +206,7 @@ def _given_up(suite: ChannelContract) -> None:
     for i in range(3):
         channel.put(i)
     expect(cancelled.cancel(), "channel.get(async_op=True).cancel()", "expected True before its result was asked for")
+    # Its last reference, so that it is collected at once.
     del dropped
     expect_equal([channel.get() for _ in range(3)], [0, 1, 2], "items of gets that were given up")
 
@@ -247,6 +248,7 @@ def _connected(suite: ChannelContract) -> None:
     copy.put("copied")
     expect_equal((channel.get(), copy.name), ("copied", name), "a channel that was pickled")
     connect: Any = suite.cluster.connect_channel
+    # One letter too few, so that there is a nearest name.
     error = expect_raised(UnknownName, lambda: connect(f"{name[:-1]}", timeout=SHORT_S), "connect_channel of no channel")
     expect(name in str(error), "the error of an unknown channel", f"expected the nearest name in it, found '{error}'")
 

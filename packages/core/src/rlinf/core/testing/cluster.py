@@ -180,6 +180,7 @@ def _refused(suite: ClusterContract) -> None:
 
 def _works(suite: ClusterContract) -> None:
     receiving = [suite.peers.receive("first", 3), suite.peers.receive("second", 1)]
+    # In another order than they are received: tags don't wait for each other.
     suite.peers.deliver("second", ["d"])
     suite.peers.deliver("first", ["a", "b", "c"])
     expect_equal([work.wait(TIMEOUT_S) for work in receiving], [[["a", "b", "c"]] * 2, [["d"]] * 2], "awaited items")
@@ -228,6 +229,7 @@ def _children(suite: ClusterContract) -> None:
 
 def _shutdown(suite: ClusterContract) -> None:
     name = f"{suite.prefix}-ended"
+    # Twice: nothing that was meant for the first launch of a name may reach the second.
     for number in range(2):
         group = Peer.create_group().launch(suite.cluster, name=name, placement_strategy=suite.two)
         suite.peers.execute_on(0).send_to(name, 1).wait(TIMEOUT_S)

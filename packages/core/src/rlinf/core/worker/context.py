@@ -249,11 +249,13 @@ class CurrentWorker:
 
     def __get__(self, instance: object, owner: type[Any]) -> Any:
         here = self._here.get()
+        # A new thread begins with an empty context, in which no worker is set.
         return CurrentWorker._of_process if here is None else here
 
     @classmethod
     def constructed(cls, worker: Any) -> None:
         """A worker's constructor is about to run."""
+        # One that is built by hand, or by the code of another worker, is not the one that runs here.
         if CONTEXT.get(None) is not None and cls._here.get() is None:
             cls._here.set(worker)
 

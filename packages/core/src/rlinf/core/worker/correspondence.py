@@ -140,6 +140,7 @@ def _peer(method: str, side: str, group: str, rank: Rank, names: dict[str, Any])
     rank = names.pop(f"{side}_rank", rank)
     if names:
         raise TypeError(f"{method}() got an unexpected keyword argument '{next(iter(names))}'")
+    # These are the defaults, as both may come by their long names.
     if not group or rank == -1:
         raise ConfigError(f"{method}()", "expected a group and a rank", f'Write {method}(…, "rollout", 0).')
     return group, rank

@@ -86,6 +86,7 @@ class TimerDecorator:
 
 def _decorated(tag: str | None, method: Callable[..., Any]) -> Callable[..., Any]:
     name = tag or method.__name__
+    # A call of an async method returns before any of it has run: only its await can be timed.
     if inspect.iscoroutinefunction(method):
 
         @functools.wraps(method)

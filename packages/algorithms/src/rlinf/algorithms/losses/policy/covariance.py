@@ -149,6 +149,7 @@ def clip_cov(
     ratio = ratio_of("clip_cov", logprob.detach(), logprob_old.detach(), advantage, mask)
     # What a bound holds has no gradient already; dropping it would use up the share for nothing.
     eligible &= clip.surrogate(ratio.value, ratio.gain)[1]["clip_fraction"] == 0
+    # Where the generator is: torch refuses one of another device.
     lot = torch.rand(mask.shape, generator=generator, device=None if generator is None else generator.device).to(score)
     chosen = _greatest(lot, eligible, _number(mask, share))
     tensors = {"logprob": logprob, "logprob_old": logprob_old, "advantage": advantage, "chosen": chosen}
@@ -171,6 +172,7 @@ def _number(mask: Tensor, share: float) -> int:
 def _greatest(score: Tensor, eligible: Tensor, number: int) -> Tensor:
     """Where the greatest scores of those eligible are, `[B, T]` bool: `number` of them, or all that there are."""
     ranked = torch.where(eligible, at_least_float32(score), -torch.inf).flatten()
+    # Fewer may be eligible than `number`; what is found beside them is dropped below.
     found = ranked.topk(min(number, ranked.numel())).indices
     chosen = torch.zeros_like(ranked, dtype=torch.bool).index_fill(0, found, True).reshape(eligible.shape)
     return chosen & eligible

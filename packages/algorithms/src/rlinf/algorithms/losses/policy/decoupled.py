@@ -119,6 +119,7 @@ def decoupled_ppo_terms(
     loss = per_decision(weight * surrogate)
     near, far = observed_ratio(ratio.log, mask), observed_ratio(behave.log, mask)
     clipped = keep(ratio.value.detach().clamp(1.0 - clip.low, 1.0 + clip.high), ratio.valid)
+    # Where masked the weight is 1, which a threshold below 1 would count.
     shares["behave_clip_fraction"] = keep(over, ratio.valid)
     observed = {
         "policy_loss": loss.detach(),

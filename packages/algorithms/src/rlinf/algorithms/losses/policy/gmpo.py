@@ -68,6 +68,7 @@ def gmpo_terms(logprob: Tensor, logprob_old: Tensor, advantage: Tensor, mask: Te
     # Only the pessimistic bound holds: for a gain the lower one is moved out of the way, for a loss the upper one.
     kept = bounded(log, -low - good * FAR, high + (1.0 - good) * FAR)
     row = bounded(row_mean(kept, mask), -LOG_RATIO_BOUND, LOG_RATIO_BOUND).exp()
+    # Where the advantage is 0 there is no gradient that a bound could take away.
     clipped = {"clip_fraction": above((kept - log).detach().abs() * each.abs(), 0.0)}
     loss = -gain * row
     seen = observed_ratio(log.detach().clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND), mask)

@@ -88,6 +88,7 @@ def pessimistic(ratio: Tensor, gain: Tensor, low: float, high: float, dual: floa
         high: the greatest one where Â > 0.
         dual: None for no such bound.
     """
+    # Here, as its base class is torch's: a loss is read as a configuration without torch.
     from rlinf.algorithms.losses.policy._ppo import Pessimistic
 
     return Pessimistic.apply(ratio, gain, low, high, dual)  # pyright: ignore[reportReturnType]

@@ -68,6 +68,7 @@ def sapo_terms(
     if sequence_level:
         check_logprobs("sapo", advantage, mask, logprob=logprob, logprob_old=logprob_old)
         log = bounded(row_mean(log_ratio(logprob, logprob_old, mask), mask), -LOG_RATIO_BOUND, LOG_RATIO_BOUND)
+        # One ratio for a row, `[B, 1]`, beside the gains of its decisions, `[B, T]`.
         ratio = Ratio(mask.bool(), log, log.exp(), masked_gain(advantage, mask))
         seen = observed_ratio(log.detach(), mask, mask.bool().sum(1, keepdim=True))
     else:

@@ -117,6 +117,7 @@ def _expect_batch(single: Any, batch: Any, count: int, place: str) -> None:
 def _expect_kind(key: str, space: Any) -> None:
     if key in _KINDS:
         ranks, kind, words = _KINDS[key]
+        # Texts may have any length.
         size = {"u": 1, "f": 4}.get(kind, space.dtype.itemsize)
         fits = len(space.shape) in ranks and (space.dtype.kind, space.dtype.itemsize) == (kind, size)
         expect(fits, f"env.single_observation_space['{key}']", f"expected {words}, found {space.dtype} {list(space.shape)}")

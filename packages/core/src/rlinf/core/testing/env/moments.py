@@ -53,6 +53,7 @@ def copied(observation: Any) -> dict[str, Any]:
 def same(first: Any, second: Any) -> bool:
     """Whether two arrays agree in shape, type and every bit; a number that is none agrees with itself."""
     a, b = as_numpy(first), as_numpy(second)
+    # The bytes of an array of objects are addresses.
     if a.dtype == object:
         return np.array_equal(a, b)
     return (a.dtype, a.shape) == (b.dtype, b.shape) and a.tobytes() == b.tobytes()

@@ -125,6 +125,7 @@ def instances(subject: EnvSubject) -> None:
         expect(getattr(env, name) == getattr(other, name), f"env.{name}", "two environments of one factory announce other spaces")
     subject.reset(env, subject.seeds(5))
     second = [subject.reset(other, subject.seeds(1))]
+    # Between the calls of `other`, so that state which both have shows.
     subject.reset(env, subject.seeds(2))
     for action, noise in zip(
         subject.actions(subject.steps)[: len(first) - 1], subject.actions(subject.steps, seed=2), strict=False
@@ -142,6 +143,7 @@ def kept_observation(subject: EnvSubject) -> None:
     given = [env.reset(seed=subject.seeds(1)), env.step(actions[0])]
     names = ("reward", "terminated", "truncated")
     kept = [copied({"observation": answer[0], **dict(zip(names, answer[1:4], strict=False))}) for answer in given]
+    # No step is allowed after an end.
     if not (given[1][2] | given[1][3]).any():
         env.step(actions[1])
     env.reset(seed=subject.seeds(6), options={"reset_mask": subject.some()})

@@ -24,6 +24,7 @@ async def refusals(subject: GeneratorSubject) -> None:
         except ConfigError:
             continue
         raise ContractError("generate(prompt)", f"expected a ConfigError for {what}, found a completion")
+    # Exactly as long as the context, which is fine.
     await subject.ask(full[1:], subject.sampling(1))
     first = asyncio.ensure_future(subject.ask(subject.prompt(4), subject.sampling(_room(subject)), request_id="twice"))
     # Lets the first request begin, so that its id is in flight.

@@ -92,6 +92,7 @@ async def stops(subject: GeneratorSubject) -> None:
     whole: list[int] = as_numpy((await subject.ask(prompt, subject.sampling(24), seed=11)).tokens).tolist()
     for at in (0, 3, 10, 23):
         stop = (whole[-1], whole[at])
+        # Either token may stand in the response before the place that it was taken from.
         end = min(map(whole.index, stop)) + 1
         found = await subject.ask(prompt, subject.sampling(24, stop_token_ids=stop), seed=11)
         if as_numpy(found.tokens).tolist() != whole[:end]:

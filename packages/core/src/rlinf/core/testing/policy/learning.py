@@ -51,6 +51,7 @@ def unbiased(subject: PolicySubject) -> None:
     policy = subject.policy
     if not isinstance(policy, Module):
         return
+    # One state and many actions: the expectation is 0 in each state by itself.
     one = {key: np.repeat(leaf, _GROUP_SIZE, axis=0) for key, leaf in subject.observation(1).items()}
     gradients = np.stack([_score_gradient(subject, policy, one, 100 + group) for group in range(_GROUPS)])
     half = _GROUPS // 2

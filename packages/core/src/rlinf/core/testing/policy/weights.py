@@ -39,6 +39,7 @@ def misfit(subject: PolicySubject) -> None:
     """A missing name is refused, and nothing is changed."""
     policy = subject.policy
     old = {name: tensor.clone() for name, tensor in policy.weights().tensors.items()}
+    # Other numbers, so that a load which stops in the middle shows.
     short = {name: _moved(tensor) for name, tensor in list(old.items())[1:]}
     try:
         policy.load(Weights(tensors=short, version=policy.version))

@@ -81,6 +81,7 @@ class Played(Generic[S]):
     def change(self, number: int) -> S:
         """Plays a task from now on; the simulation goes on if it is the same one."""
         if self._simulation is None or number != self.number:
+            # First, as it goes back under the number that it was taken with.
             self._give_back()
             self.number, self._simulation = number, self._pool.take(self._names[number])
             # After `take`, or the simulation that is wanted might be the one that is closed.

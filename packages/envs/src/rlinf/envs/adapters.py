@@ -77,6 +77,7 @@ def adapt(
         render: videos show `main_images`.
         metadata: `reset_options` and `waived`, as the contract knows them.
     """
+    # The camera needs the tasks themselves, by the index in the vector, which is the order in which they are built.
     tasks: list[_AdaptedTask] = []
 
     def task() -> _AdaptedTask:

@@ -48,6 +48,7 @@ def _compiled() -> bool:
 
 def _alike() -> bool:
     """Whether whoever built the image gave all files one time. Python then can't tell those of the next image from these."""
+    # Compiled code has the time of its source in whole seconds.
     times = [int(path.stat().st_mtime) for path in (Path(__file__), *_sources()) if path.is_file()]
     return len(times) > 1 and len(set(times)) == 1
 
@@ -66,5 +67,6 @@ def _folder() -> Path | None:
     # RuntimeError: nobody knows where the home of this user is.
     except (OSError, RuntimeError):
         return None
+    # Code that others could put there would run as this user.
     own = found.st_uid == os.getuid() and not found.st_mode & 0o022
     return folder if own and os.access(folder, os.W_OK) else None

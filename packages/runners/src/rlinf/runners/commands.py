@@ -150,6 +150,7 @@ def run_recipe(composition: Composition) -> int:
     planned = run_folder(cfg)
     with CLUSTERS.get("scheduler", place="cluster")(cluster_cfg={**cfg.cluster, "log_dir": str(planned.path)}) as cluster:
         check_ranks(cfg, cluster.placement)
+        # Only here, so that what is refused above leaves no folder behind.
         folder = open_run_folder(cfg, planned)
         sys.stderr.write(f"{cluster.placement.describe()}\nwriting to {folder.path}; starting workers\n")
         try:

@@ -240,6 +240,7 @@ class Chain:
 
     def __call__(self, action: ArrayLike, /) -> Floats:
         """The action after the last format."""
+        # A new array, also from a chain without formats.
         result = Identity()(action)
         for part in self.formats:
             result = part(result)

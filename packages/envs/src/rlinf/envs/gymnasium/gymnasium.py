@@ -20,6 +20,7 @@ from rlinf.envs.spaces import Vector, describe
 
 _PYGAME = ("gymnasium.envs.classic_control", "gymnasium.envs.toy_text", "gymnasium.envs.box2d")
 """Whose `render` needs pygame."""
+# How the ids of gymnasium-robotics begin, so that nobody has to name its module.
 _ROBOTICS = ("Fetch", "Hand", "AdroitHand", "AntMaze", "PointMaze", "FrankaKitchen")
 
 
@@ -129,6 +130,7 @@ def find_spec(env_id: str, place: str) -> Any:
     try:
         return gymnasium.spec(env_id)
     except gymnasium.error.UnregisteredEnv as error:
+        # Gymnasium says what is wrong, and after the first sentence what may have been meant.
         problem, _, hint = str(error).partition(". ")
         remedy = f"{hint.strip()} An environment of another package is named module:id."
         raise ConfigError(place, problem, remedy.strip()) from error

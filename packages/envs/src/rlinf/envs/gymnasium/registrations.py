@@ -40,6 +40,7 @@ def registered_by(module: str) -> Mapping[str, int | None] | None:
             return None
         limit = arguments.get("max_episode_steps")
         ids |= dict.fromkeys(named, limit.value if isinstance(limit, ast.Constant) and isinstance(limit.value, int) else None)
+    # A call that was not read, as within an expression, may register more: then the list would not be all.
     return ids if read and read == sum(_registers(node) for node in ast.walk(tree)) else None
 
 

@@ -49,6 +49,7 @@ class SB3VecEnv(VecEnv):
     def reset(self) -> Any:
         """The first observations; seeds are those of `seed(…)`, otherwise drawn."""
         observation, _ = self.env.reset(seed=None if self._seeds[0] is None else list(self._seeds))
+        # As in the library's own: a seed is for one reset.
         self._reset_seeds()
         return self._read(observation)
 
@@ -63,6 +64,7 @@ class SB3VecEnv(VecEnv):
         for i in np.flatnonzero(terminated | truncated).tolist():
             episode = {key: array[i] for key, array in told["episode"].items()}
             infos[i]["terminal_observation"] = self._read(told["final_obs"][i])
+            # The library bootstraps from `terminal_observation` where this is true; after a termination there is no value.
             infos[i]["TimeLimit.truncated"] = bool(truncated[i] and not terminated[i])
             infos[i]["episode"] = {"r": float(episode["r"]), "l": int(episode["l"])}
             if self.env.metadata.get("knows_success", True):

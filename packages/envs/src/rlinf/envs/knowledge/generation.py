@@ -84,11 +84,13 @@ class Knowledge:
 def generated(knowledge: Knowledge) -> KnowledgeBase:
     """The knowledge base; the same one wherever it is asked for."""
     sizes = {kind: knowledge.sizes(kind) for kind in KINDS}
+    # One stream for both parts, so that no name is in both.
     names = iter(_names(sum(sum(parts.values()) for parts in sizes.values()), knowledge))
     entities: list[Entity] = []
     for split in ("train", "validation"):
         part: dict[Kind, list[str]] = {kind: [next(names) for _ in range(sizes[kind][split])] for kind in KINDS}
         facts = _facts(part, keyed_generator(knowledge.seed, f"knowledge of {split}"))
+        # From numbers of its own, so that the facts are the same whether they are shuffled or not.
         told = _told(part, facts, keyed_generator(knowledge.seed, f"order of facts of {split}") if knowledge.shuffled else None)
         entities += [Entity(name=name, kind=kind, split=split, facts=told[name]) for kind in KINDS for name in part[kind]]
     return KnowledgeBase(entities, style=knowledge.style, values=knowledge.values)
@@ -97,6 +99,7 @@ def generated(knowledge: Knowledge) -> KnowledgeBase:
 def _names(count: int, knowledge: Knowledge) -> list[str]:
     """Different names, all equally likely."""
     generator = keyed_generator(knowledge.seed, "names of the knowledge base")
+    # Not a set, whose order differs from process to process.
     found: dict[str, None] = {}
     while len(found) < count:
         rows: list[list[int]] = generator.integers(len(_SYLLABLES), size=(count, knowledge.syllables)).tolist()

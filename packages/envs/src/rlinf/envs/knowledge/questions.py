@@ -137,6 +137,7 @@ class MultiHop:
     def _drawn(self, split: Split) -> Iterator[Question]:
         """Questions without end; those that come back to where they were are left out, as their answer could be guessed."""
         generator = keyed_generator(self.seed, f"multi-hop questions of {split}")
+        # Relations stay within a part, so that a path that begins in one ends in it.
         starts = [entity.name for entity in self._base.entities if entity.split == split]
         while True:
             subject = starts[int(generator.integers(len(starts)))]

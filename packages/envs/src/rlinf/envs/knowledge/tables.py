@@ -94,6 +94,7 @@ class WideSearch:
     def __post_init__(self) -> None:
         check_sizes(self.train, self.validation, self.knowledge.held_out)
         expect_range("worked_share", self.worked_share, 0.0, 1.0)
+        # Any number of rows and columns may be drawn for any kind, so that the smallest one sets the limit.
         known = min((self._relations(kind) for kind in self.kinds), key=len, default=())
         fewest = min((min(self.knowledge.sizes(kind).values()) for kind in self.kinds), default=0)
         for name, sizes, most in (("rows", self.rows, fewest), ("columns", self.columns, len(known))):
@@ -162,4 +163,5 @@ class WideSearch:
             known = self._relations(kind)
             chosen: list[int] = generator.choice(len(known), columns, replace=False).tolist()
             picked: list[int] = generator.choice(len(names[kind]), rows, replace=False).tolist()
+            # The columns in one order: the same ones in another order would not be another table.
             yield Table(tuple(names[kind][number] for number in picked), tuple(known[number] for number in sorted(chosen)))

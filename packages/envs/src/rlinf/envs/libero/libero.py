@@ -146,5 +146,6 @@ def suite_tasks(suite: str) -> tuple[str, ...]:
 def describe_task(name: str) -> str:
     """A task's name in words: the scene that it may start with, in capitals, is left out."""
     words = name.split("_")
+    # As in KITCHEN_SCENE3_turn_on_the_stove.
     start = next((i + 1 for i, word in enumerate(words) if word.startswith("SCENE")), 0)
     return " ".join(words[start:])

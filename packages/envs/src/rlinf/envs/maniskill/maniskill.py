@@ -152,6 +152,7 @@ def _shipped_tasks() -> dict[str, _Task]:
     """All tasks by id."""
     tasks: dict[str, _Task] = {}
     for file in (_package() / "envs").rglob("*.py"):
+        # By their text: importing a task imports the simulator.
         for task, rest in re.findall(r"@register_env\(\s*[\"']([^\"']+)[\"']([^)]*)\)", file.read_text(encoding="utf-8")):
             listed = re.search(r"asset_download_ids=\[([^\]]*)\]", rest)
             assets: list[str] = re.findall(r"[\"']([^\"']+)[\"']", listed.group(1)) if listed else []
@@ -181,6 +182,7 @@ def _refuse_missing_assets(task_id: str, assets: tuple[str, ...], place: str) ->
 
 def has_vulkan_driver() -> bool:
     """Whether any driver is installed; whether it works is known when it is used."""
+    # The library is NVIDIA's driver for Vulkan, too.
     if os.environ.get("VK_DRIVER_FILES") or os.environ.get("VK_ICD_FILENAMES") or find_library("GLX_nvidia"):
         return True
     return any(next(Path(folder).expanduser().glob("*.json"), None) for folder in _ICD_FOLDERS)

@@ -64,6 +64,7 @@ class LeRobotSource:
         left = sum(len(part.lengths) for part in self._parts) if config.episodes is None else config.episodes
         for part in self._parts:
             part.keep(left)
+            # After `keep`, which forgets what is too much: what the part gives, not what it had.
             left -= len(part.lengths)
         self._lengths = [length for part in self._parts for length in part.lengths]
         if not self._lengths:
@@ -151,9 +152,11 @@ class _Dataset:
             if len(self._rows) < total:
                 problem = f"'meta/info.json' of '{folder}' counts {total} episodes, found {len(self._rows)} in 'meta/episodes'"
                 raise ConfigError("dataset.path", problem, AGAIN)
+            # A writer that was killed leaves rows that `info.json` does not count yet.
             self._rows = self._rows[:total]
             self.tasks = tasks(folder / "meta" / "tasks.parquet")
         except FileNotFoundError as error:
+            # It can be no other: only a folder with an `info.json` is opened, and the files of episodes are found by a pattern.
             raise no_file(self.folder, folder / "meta" / "tasks.parquet") from error
         except KeyError as error:
             raise ConfigError("dataset.path", f"'meta/info.json' of '{folder}' has no {error}", AGAIN) from error
@@ -180,6 +183,7 @@ class _Dataset:
         films: dict[Path, int] = {}
         for name, row in ((name, row) for name in shown for row in self._rows):
             path = self._film_file(name, row)
+            # Several episodes share a film, each at a place of its own.
             films[path] = max(films.get(path, 0), self._first_frame(name, row) + int(row["length"]))
         for path, expected in sorted(films.items()):
             check_film(self.folder, path, expected)
@@ -264,6 +268,7 @@ class _Dataset:
             # What others write says no more than `done`: an episode ends by its success, unless it went on after one.
             terminated = done & success & (not success[:-1].any())
             truncated = done & ~terminated
+        # Whatever the flags say, an episode ends where its data end.
         truncated[-1] = not terminated[-1]
         return terminated, truncated
 
@@ -285,6 +290,7 @@ class _Dataset:
         found: dict[str, Array] = {}
         for name in names:
             found[name] = np.concatenate([column(table.column(name), self.shape(name)) for table in tables])
+        # Spans of episodes are numbers of frames by `index`, in whichever order the files have them.
         order = np.argsort(found["index"].reshape(-1), kind="stable") if "index" in found else slice(None)
         return {name: values[order] for name, values in found.items()}
 
@@ -313,6 +319,7 @@ class _Dataset:
         for path in self._data_files():
             table = parquet.read_table(path, columns=[name, "index"])
             for index, cell in zip(table.column("index").to_pylist(), table.column(name).to_pylist(), strict=True):
+                # A file may go on with episodes that are not kept.
                 if index < len(images):
                     held = io.BytesIO(cell["bytes"]) if cell.get("bytes") else self.folder / cell["path"]
                     with Image.open(held) as image:
@@ -352,6 +359,7 @@ class _Dataset:
 
     def _first_frame(self, name: str, row: Mapping[str, Any]) -> int:
         """Of an episode in its film."""
+        # Rounded, as a time in floats may lie just before its frame.
         return round(float(row[f"videos/{name}/from_timestamp"]) * self._fps)
 
     def _film_file(self, name: str, row: Mapping[str, Any]) -> Path:
@@ -363,6 +371,7 @@ class _Dataset:
         found: dict[str, list[tuple[int | None, str]]] = {}
         for name in self.features:
             match = _SEEN.fullmatch(name)
+            # A camera of another name may show anything: `keys` has to say what.
             if match is None or (match["camera"] and match["camera"] not in _CAMERAS):
                 continue
             key = _CAMERAS[match["camera"]] if match["camera"] else {"state": "states"}.get(match["key"], match["key"])

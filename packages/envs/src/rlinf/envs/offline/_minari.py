@@ -89,6 +89,7 @@ class MinariSource:
         lengths = {key: len(values) - 1 for key, values in observation.items()} | {"actions": len(action), "rewards": len(reward)}
         if len(set(lengths.values())) != 1 or not len(reward):
             raise ShapeError(place, f"expected one observation more than actions, and at least one action, found {lengths}")
+        # Data that end without a flag were cut there.
         truncated[-1] |= not terminated[-1]
         number = int(episode.id)
         return OfflineEpisode(
@@ -107,6 +108,7 @@ def _load(config: Minari) -> Any:
     name = config.minari_id
     folder = Path(name).expanduser()
     try:
+        # A folder that Minari does not manage, such as one of `rlinf replay convert`.
         if (folder / "data").is_dir():
             return dataset.MinariDataset(folder / "data")
         if not config.download:
@@ -131,6 +133,7 @@ def _leaves(prefix: str, tree: Mapping[str, Any]) -> Iterator[tuple[str, Array]]
 def _flatten(observations: Any) -> Array:
     """`[T, *]`, or mappings of them, as `[T, D]` float32; a mapping by sorted key."""
     if isinstance(observations, Mapping):
+        # By sorted key, as the environment `gymnasium` flattens what the same policy will see.
         tree = cast("Mapping[str, Any]", observations)
         return np.concatenate([_flatten(tree[key]) for key in sorted(tree)], axis=-1)
     array = np.asarray(observations, np.float32)

@@ -86,6 +86,7 @@ class LeRobot:
         try:
             look(self.open())
         except ConfigError as error:
+            # A source names its keys below `dataset`, which stands at another place here.
             inner = error.place.removeprefix("dataset")
             raise ConfigError(f"{place}{inner}", error.problem, error.remedy) from None
 
@@ -123,6 +124,7 @@ class LeRobot:
             for episode in written:
                 writer.write(_labelled(episode))
         except BaseException:
+            # Not `close`, which would commit the episodes before the one that failed.
             writer.discard()
             raise
         writer.close()

@@ -127,6 +127,7 @@ def _episode(number: int, file: Path) -> OfflineEpisode:
         problem = f"expected one observation more than actions, and at least one action, in '{file}', found {lengths}"
         raise ConfigError("dataset.path", problem, "Leave the file out, or record it again.")
     truncated = np.array(read.truncated, np.bool_)
+    # A recording that ends without a flag was cut there.
     truncated[-1] |= not read.terminated[-1]
     return OfflineEpisode(
         number=number,
@@ -149,6 +150,7 @@ def _files(path: str) -> list[Path]:
         ConfigError: there is none.
     """
     folder = Path(path).expanduser()
+    # Numbers have leading zeros, so that the order of names is that of the recording.
     found = sorted(folder.glob("episode_*.npz")) or sorted(folder.glob("*/episode_*.npz"))
     if not found:
         what = "no such folder" if not folder.is_dir() else "no episode_*.npz in it, nor one folder below"

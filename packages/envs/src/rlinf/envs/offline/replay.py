@@ -70,6 +70,7 @@ class ReplaySource:
             self.buffers = [SavedBuffer(folder) for folder in buffer_folders(config.path)]
         except CheckpointError as error:
             raise ConfigError("dataset.path", str(error)) from error
+        # A buffer to which nothing was added yet has no columns to compare.
         filled = [buffer for buffer in self.buffers if buffer.columns]
         if not filled:
             raise ConfigError("dataset.path", f"the replay buffer in '{config.path}' is empty", "Choose a later checkpoint.")
@@ -127,6 +128,7 @@ class ReplaySource:
     @cached_property
     def _lengths(self) -> list[int]:
         """Steps of each episode."""
+        # A buffer keeps transitions: where episodes begin and end is known when they are read.
         return [len(saved.episode) for saved in self.saved()]
 
 
@@ -149,4 +151,5 @@ def buffer_folders(path: str) -> list[Path]:
 
 
 def _described(buffer: SavedBuffer) -> object:
+    # Priorities say how transitions were drawn, not what they are.
     return {name: of for name, of in buffer.columns.items() if name != "priority"}

@@ -112,6 +112,7 @@ class MujocoArm:
         for index in range(self._data.ncon):
             contact = self._data.contact[index]
             first, second = int(contact.geom1), int(contact.geom2)
+            # Contacts within the tool, and of other things with each other, put no force on it.
             if (first in self._tool) == (second in self._tool):
                 continue
             _mj.mj_contactForce(self._model, self._data, index, wrench)

@@ -185,6 +185,7 @@ class RobotTask(gymnasium.Env[Any, Any]):
         if self._state.human is None:
             return action
         motion = np.array(self._state.human) * config.step_seconds
+        # First all columns alike: only the gripper's, the last one, is not written again below.
         action[:] = 1.0 if self._state.gripper > _OPEN / 2 else -1.0
         action[:3] = motion[:3] / config.max_translation
         if config.max_rotation:
@@ -262,6 +263,7 @@ class RobotTask(gymnasium.Env[Any, Any]):
 
     def _await_human(self) -> None:
         until = time.monotonic() + self._config.patience_s
+        # By commands, although the arm is to stand still: only the answer to a command takes the keys that were pressed.
         while _READY not in self._client.act("hold", [], seconds=self._config.step_seconds).keys:
             if time.monotonic() > until:
                 problem = f"nobody pressed '{_READY}' at the console within {self._config.patience_s:g} s"

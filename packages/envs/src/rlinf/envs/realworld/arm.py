@@ -98,6 +98,7 @@ PANDA: Final = Arm(
 
 def rotation_error(wanted: Floats, found: Floats) -> Floats:
     """The turn `[3]` in radians, as axis times angle in the base frame, that brings `found` to `wanted`; exact for small ones."""
+    # Half of what a rotation differs from its transpose by is its axis times the sine of its angle.
     skew = wanted @ found.T
     return 0.5 * np.array([skew[2, 1] - skew[1, 2], skew[0, 2] - skew[2, 0], skew[1, 0] - skew[0, 1]])
 

@@ -182,6 +182,7 @@ class ControllerClient:
         return answer
 
     def _answer(self, until: float, op: str) -> Message:
+        # What was read together with the answer before lies in the buffer, where `select` does not see it.
         message = self._connection.received()
         while message is None:
             left = until - time.monotonic()
@@ -199,6 +200,7 @@ def parse_address(address: str, place: str) -> tuple[str, int]:
         ConfigError: it is no address.
     """
     host, colon, port = address.rpartition(":")
+    # `isdigit` alone accepts digits that `int` refuses, such as '²'; six of them are enough to tell that a port is too large.
     if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port[:6]) < 1 << 16:
         raise ConfigError(place, f"expected host:port, found '{address}'", "Write for instance 127.0.0.1:7000.")
     return host, int(port)
@@ -208,6 +210,7 @@ def _connected(address: str, seconds: float) -> socket.socket:
     target, until = parse_address(address, "robot"), time.monotonic() + seconds
     while True:
         try:
+            # At least a moment: a timeout of 0 would make a socket that does not wait at all.
             sock = socket.create_connection(target, timeout=max(0.1, until - time.monotonic()))
         except OSError as error:
             if time.monotonic() < until:
@@ -215,6 +218,7 @@ def _connected(address: str, seconds: float) -> socket.socket:
                 continue
             problem = f"no controller answers at {address} ({error})"
             raise RobotFault("robot", problem, "Start it beside the robot: rlinf robot serve.") from error
+        # A command is one small packet; without this the kernel may hold it back until it has more to send.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return sock
 

@@ -39,6 +39,7 @@ _HELP: Final = (
 )
 _SPACEMOUSE: Final = ((0x046D, 0xC626), (0x046D, 0xC62B), (0x256F, 0xC62E), (0x256F, 0xC62F), (0x256F, 0xC635))
 """Vendor and product of 3Dconnexion's SpaceNavigator, SpaceMouse Pro, Wireless and Compact."""
+# What a device reports at full deflection, and the share of it below which nobody touches it.
 _FULL: Final = 350.0
 _DEAD: Final = 0.05
 
@@ -58,6 +59,7 @@ def run_console(client: ControllerClient) -> int:
             pressed: list[str] = []
             if select.select([sys.stdin], [], [], _PERIOD_S)[0]:
                 key = sys.stdin.read(1)
+                # An empty text is the end of the input, which would be readable for ever.
                 if key in ("x", "\x03", ""):
                     return 0
                 if key == " ":
@@ -101,6 +103,7 @@ class SpaceMouse:
 
     def motion(self) -> tuple[float, ...] | None:
         """`[6]` metres and radians per second; None while nobody touches it."""
+        # Until none is left: reports that pile up would let the arm follow the hand late.
         while report := self._device.read(13):
             self._take(bytes(report))
         if max(abs(axis) for axis in self._axes) < _DEAD:
@@ -127,6 +130,7 @@ def _raw_terminal() -> Generator[None]:
         return
     before = termios.tcgetattr(sys.stdin)
     try:
+        # Not `setraw`: Ctrl-C shall still interrupt.
         tty.setcbreak(sys.stdin)
         yield
     finally:

@@ -97,6 +97,7 @@ class Controller:
             self.guard.counts["refused"] += 1
             return f"refused: the arm is stopped ({self.stopped}) until it is told to recover"
         judged, verdict = self.guard.judge(command, self.pose)
+        # A command that is refused must not leave the one before it in force.
         if judged is None:
             self.hold()
             return verdict
@@ -146,6 +147,7 @@ class Controller:
 
     def stop(self, why: str) -> None:
         """An emergency stop: the arm stands still, and stays so until `recover`."""
+        # The first reason stays: what follows a stop, such as a fault of the braking arm, is not why it stands still.
         if not self.stopped:
             self.stopped = why
             self.stops += 1
@@ -157,6 +159,7 @@ class Controller:
         Raises:
             RobotFault: the arm doesn't answer.
         """
+        # Both before the stop is forgotten: an arm that still does not answer stays stopped.
         self.robot.recover()
         self.refresh()
         self.stopped = ""
@@ -201,6 +204,7 @@ class Controller:
         elif command.kind == "hold":
             return np.zeros(self.robot.arm.size)
         else:
+            # Never in less than five periods: towards the end of a motion any small error would otherwise ask for any speed.
             wanted = self._towards_target(self.pose, self.reading, max(self._due - now, 5 * self.config.period_s))
         # What this asks for was asked for by nobody, so that it is no violation.
         return self.guard.slowed(wanted, self.pose)
@@ -210,6 +214,7 @@ class Controller:
         error = np.concatenate([position - pose.position, rotation_error(rotation, pose.rotation)])
         jacobian = pose.jacobian
         inverse = jacobian.T @ np.linalg.inv(jacobian @ jacobian.T + _DAMPING**2 * np.eye(6))
+        # Motions of the joints that leave the tool where it is, but for the damping: the posture costs the task nothing.
         free = np.eye(self.robot.arm.size) - inverse @ jacobian
         return inverse @ (error / seconds) + free @ (_POSTURE * (self._home - reading.joints))
 

@@ -77,6 +77,7 @@ class Link:
         arrived = None
         while self._readings and self._readings[0][0] <= now:
             arrived = self._readings.popleft()[1]
+        # The first reading always arrives, as there is none before it that could be repeated.
         if arrived is not None and not (self._last is not None and self._lost()):
             self._last = arrived
         return self._last

@@ -148,6 +148,7 @@ class RealWorld:
         return describe(env)
 
     def _check_simulation(self, place: str) -> None:
+        # Only a running controller can say what it allows: `make` asks it.
         if self.controllers:
             return
         simulation, key = self.simulated, f"{place}.simulation"

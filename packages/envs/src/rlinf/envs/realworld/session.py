@@ -39,6 +39,7 @@ class Person:
         if motion is not None and (len(motion) != 6 or not np.isfinite(motion).all()):
             raise ValueError(f"expected a motion of 6 numbers, found {motion}")
         self._motion, self._until = motion, time.monotonic() + _ACTS_S
+        # Only the newest: while no policy acts nobody takes them, and a console may stay open for days.
         self._keys = [*self._keys, *keys][-_KEYS:]
 
     def seen(self) -> dict[str, Any]:

@@ -50,10 +50,12 @@ class ExpertMixture(Wrapper):
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
         self._share, self._kept = _ExpertShare(env), _Kept()
+        # The recording is outside of the interventions, whose infos say who acted.
         super().__init__(RecordEpisodes(Interventions(env, self._share), self._kept))
 
     def mix_expert(self, beta: float) -> None:
         expect_range("beta", beta, 0.0, 1.0)
+        # Kept only from here on: in a run that never asks they would fill the memory.
         self._share.beta, self._kept.wanted = beta, True
 
     def take_episodes(self) -> list[OfflineEpisode]:
@@ -70,6 +72,7 @@ class _ExpertShare:
             problem = f"{type(expert).__name__} has no scripted expert (expert_actions)"
             raise ConfigError("env", problem, "Choose an environment that has one.")
         self._expert = expert
+        # One stands for all until `begin`, before which no step is taken.
         self._draws = [np.random.default_rng(0)] * env.num_envs
         self.beta = 0.0
 
@@ -80,6 +83,7 @@ class _ExpertShare:
 
     def decide(self, actions: NDArray[Any], active: NDArray[np.bool_]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         """What the expert would do, and where it does it."""
+        # Drawn whatever β is, so that with another β the later steps of an episode have the same numbers.
         acts = [of_row and draw.random() < self.beta for of_row, draw in zip(active, self._draws, strict=True)]
         return np.asarray(self._expert.expert_actions(), actions.dtype), np.array(acts)
 

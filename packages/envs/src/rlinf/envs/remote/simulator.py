@@ -185,6 +185,7 @@ def wait_for(waiting: Sequence[SimulatorProcess], most: int | None = None) -> di
     while not outcomes:
         # The end of a process closes its connection, which is readable then; only deadlines need the time-out.
         ready = poller.poll(min(simulator.remaining for simulator in waiting) * 1000)
+        # `poll` answers in the order in which descriptors were registered: that of `waiting`.
         for descriptor, _ in ready[:most]:
             simulator = by_descriptor[descriptor]
             try:

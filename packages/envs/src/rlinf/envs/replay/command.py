@@ -32,6 +32,7 @@ def replay(args: Sequence[str]) -> int:
             damaged.append(str(error))
             sys.stderr.write(f"skipped: {error}\n")
 
+    # Only `filter` has these options.
     least, solved = getattr(given, "min_return", None), getattr(given, "only_success", False)
     if given.action == "filter" and least is None and not solved:
         remedy = "Set --min-return or --only-success; merge writes all episodes."
@@ -89,6 +90,7 @@ def _inspect(source: Source) -> None:
     spec = source.opened.spec
     for key, of in (*spec.observation.items(), ("action", spec.action)):
         write(f"  {key:20} {of.dtype} {list(of.shape)}\n")
+    # Reduced to numbers one by one: all episodes of a large buffer may not fit into memory.
     _count(list(map(_Counted, source.episodes())))
 
 

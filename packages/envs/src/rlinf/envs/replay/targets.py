@@ -62,6 +62,7 @@ def _write_replay(folder: Path, episodes: Episodes, spec: EnvSpec, fps: int) -> 
     buffer, written = ReplayBuffer(capacity=max(2, slots)), 0
     kept = replace(spec, observation=seen, action=replace(spec.action, low=None, high=None))
     for number, episode in enumerate(episodes()):
+        # Numbered anew: each source counts from 0.
         row = episode_rows(replace(episode, number=number), kept)
         buffer.add(replace(row, action=row.action[:, :, 0]) if chunked else row, [0])
         written += 1
@@ -108,6 +109,7 @@ TARGETS: Final[Mapping[str, Callable[[Path, Episodes, EnvSpec, int], int]]] = {
 @contextmanager
 def _whole(folder: Path) -> Generator[Path]:
     """A folder to write to that gets its name when all is written."""
+    # In the same folder, so that it can be renamed; what a killed run has left there is removed.
     part = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     part.parent.mkdir(parents=True, exist_ok=True)

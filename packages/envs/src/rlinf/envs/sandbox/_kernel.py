@@ -14,6 +14,7 @@ MS_NOSUID, MS_NODEV, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 4096, 16384, 1 << 18
 LANDLOCK_ABI = 3
 """From which version on truncating a file counts as writing it: Linux 6.2."""
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
+# System calls this new have the same number on both machines.
 _MOUNT_SETATTR, _LANDLOCK = 442, (444, 445, 446)
 _AT_FDCWD, _AT_RECURSIVE, _MNT_DETACH = -100, 0x8000, 2
 _SET_DUMPABLE, _SET_SECCOMP, _SET_NO_NEW_PRIVS, _SET_PDEATHSIG, _SET_SUBREAPER = 4, 22, 38, 1, 36
@@ -50,6 +51,7 @@ def mount(source: str, target: str, kind: str, flags: int, options: str = "") ->
 
 def protect_mount(path: str, *, recursive: bool) -> None:
     """Makes a mount read-only, without devices and set-user-id; what its other options are stays."""
+    # `struct mount_attr`: it sets RDONLY, NOSUID and NODEV, and clears nothing.
     attributes = struct.pack("=QQQQ", 1 | 2 | 4, 0, 0, 0)
     flags = ctypes.c_uint(_AT_RECURSIVE if recursive else 0)
     size = ctypes.c_size_t(len(attributes))
@@ -59,6 +61,7 @@ def protect_mount(path: str, *, recursive: bool) -> None:
 def enter_root(path: str) -> None:
     """Makes a mounted folder the root, and lets go of the old one."""
     os.chdir(path)
+    # With one folder as both arguments the old root lies on top of the new one, where it can be unmounted; see pivot_root(2).
     _syscall(_PIVOT_ROOT[os.uname().machine], b".", b".", doing="pivot_root")
     _expect(_libc.umount2(b".", ctypes.c_int(_MNT_DETACH)), "umount2")
     os.chdir("/")
@@ -73,6 +76,7 @@ def map_user(proc: int, inside: int, user: int, group: int) -> None:
         user: the user's name above.
         group: the group's.
     """
+    # In this order: a process without rights may write `gid_map` only once `setgroups` is denied.
     for name, text in (("setgroups", "deny"), ("uid_map", f"{inside} {user} 1"), ("gid_map", f"{inside} {group} 1")):
         file = os.open(f"self/{name}", os.O_WRONLY, dir_fd=proc)
         try:
@@ -83,13 +87,16 @@ def map_user(proc: int, inside: int, user: int, group: int) -> None:
 
 def landlock_abi() -> int:
     """The version of Landlock that the kernel offers; 0 without."""
+    # The flag 1 asks for the version in place of a set of rules.
     return max(0, int(_libc.syscall(ctypes.c_long(_LANDLOCK[0]), None, ctypes.c_size_t(0), ctypes.c_uint(1))))
 
 
 def landlock(readable: list[str], writable: str, devices: list[str]) -> None:
     """From now on, no other files: some folders to read, one to write, and some devices."""
     abi = landlock_abi()
+    # All rights of version 3, and that to control devices, which came with version 5; what is not named here stays allowed.
     handled = (1 << 15) - 1 | (1 << 15 if abi >= 5 else 0)
+    # The bits: 0 executes, 1 writes a file, 2 reads it, 3 lists a folder. In the scratch folder all is allowed but the first.
     rules = [(path, 0b1100) for path in readable] + [(path, 0b0110) for path in devices] + [(writable, handled & ~1)]
     attributes = struct.pack("=Q", handled)
     size = ctypes.c_size_t(len(attributes))
@@ -108,6 +115,7 @@ def landlock(readable: list[str], writable: str, devices: list[str]) -> None:
 def drop_capabilities() -> None:
     """Gives up all capabilities, and any way to get some."""
     _prctl(_SET_NO_NEW_PRIVS, 1, "no_new_privs")
+    # Version 3 of the call, for this process, with three empty sets in two halves of 32 bits.
     header, none = struct.pack("=Ii", 0x20080522, 0), bytes(24)
     _expect(_libc.capset(header, none), "capset")
 
@@ -142,5 +150,6 @@ def adopt_orphans() -> None:
 
 def close_from(first: int) -> None:
     """Closes all descriptors from a number on."""
+    # 436 is close_range, which came with Linux 5.9.
     if _libc.syscall(ctypes.c_long(436), ctypes.c_uint(first), ctypes.c_uint(0xFFFFFFFF), ctypes.c_uint(0)) < 0:
         os.closerange(first, os.sysconf("SC_OPEN_MAX"))

@@ -92,6 +92,7 @@ def _confine(request: dict[str, Any], setting: dict[str, Any], folder: str) -> N
     _kernel.drop_capabilities()
     if level == "landlock":
         _kernel.landlock(setting["readable"], folder, list(DEVICES))
+    # Last, as the filter refuses most of the calls above.
     if level != "rlimits":
         own = None if level == "namespaces" else os.getpid()
         _kernel.seccomp(_seccomp.program(os.uname().machine, forks=request["processes"] > 1, own_pid=own))
@@ -134,7 +135,9 @@ def _run(source: bytes, note: mmap.mmap) -> int:
     sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False, buffering=1)  # noqa: SIM115
     signal.signal(signal.SIGINT, signal.default_int_handler)
     lines = source.decode("utf-8", "replace").splitlines(keepends=True)
+    # For tracebacks, which look up lines in a file that does not exist here.
     linecache.cache[_SOURCE] = (len(source), None, lines, _SOURCE)
+    # The server has turned it off.
     gc.enable()
     try:
         exec(compile(source, _SOURCE, "exec"), main.__dict__)  # noqa: S102 - what all of this is for

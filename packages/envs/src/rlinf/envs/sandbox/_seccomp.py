@@ -87,6 +87,7 @@ def program(machine: str, *, forks: bool, own_pid: int | None) -> bytes:
     allowed += list(_X86_ONLY.values()) if x86 else []
     if own_pid is None:
         allowed += [numbers[column] for numbers in _ATTRIBUTES.values()] + (list(_ATTRIBUTES_X86.values()) if x86 else [])
+    # Another architecture of the same machine, such as 32 bits, numbers its calls differently: there the process is killed.
     code: list[Instruction] = [(_LOAD, 0, 0, _ARCHITECTURE), (_EQUAL, 1, 0, word), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, _NUMBER)]
     for number in allowed:
         code += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ALLOW)]
@@ -121,6 +122,7 @@ def _checks(*, forks: bool, own_pid: int | None) -> dict[str, list[Instruction]]
 
 
 def _one_of(argument: int, values: Sequence[int]) -> list[Instruction]:
+    # Jumps over the tests that are left and the refusal behind them.
     tests = [(_EQUAL, len(values) - index, 0, value) for index, value in enumerate(values)]
     return [_load(argument), *tests, _refuse(errno.EPERM), _allow()]
 

@@ -158,6 +158,7 @@ class Server:
         else:
             _kernel.unshare(flags | _kernel.NEW_USER)
             _kernel.map_user(self.proc, _INSIDE, user, group)
+        # Otherwise what is mounted here would appear in the namespace of the machine, too.
         _kernel.mount("none", "/", "", _kernel.MS_REC | _kernel.MS_PRIVATE)
         root = self.setting["scratch"]
         _kernel.mount("none", root, "tmpfs", _kernel.MS_NOSUID, "size=1m,mode=755")
@@ -215,6 +216,7 @@ class Server:
         if refused:
             _tell(report, {"refused": refused})
             os._exit(0)
+        # Tells whoever asked that the program has begun: from here on it must not be run again, whatever happens to this process.
         os.write(report, b"\n")
         status, crowded = _wait(program, report, alone=alone)
         used = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -80,6 +80,7 @@ class ProcessSandbox:
         try:
             launch, worker = self._first_worker()
         except Refused as error:
+            # From the strongest down, and lazily, as each that is tried starts a process.
             lower = (level for level in reversed(LEVELS[: LEVELS.index(self.level)]) if not replace(self, level=level).refusal())
             best = next(lower, None)
             remedy = f"It allows '{best}', which keeps less from a program." if best else "It allows no lower level either."
@@ -124,6 +125,7 @@ class ProcessSandbox:
         packages = [*site.getsitepackages()] if self.site_packages else []
         standard = sorted({f"{prefix}/lib" for prefix in (sys.base_prefix, sys.base_exec_prefix)})
         readable = [path for path in (*_LIBRARIES, *standard, *packages) if Path(path).is_dir()]
+        # `-I` hides PYTHONPATH and the user's own packages, `-S` also those that are installed for this interpreter.
         flags = ("-I",) if self.site_packages else ("-I", "-S")
         command = (_interpreter(self.site_packages), *flags, _SERVER)
         if bubblewrap:
@@ -135,6 +137,7 @@ class ProcessSandbox:
             "scratch_mb": self.scratch_mb,
             "preload": list(self.preload),
         }
+        # Only root can run programs as somebody else, and only where its namespace knows other users.
         return Launch(command=command, setting=setting, own_users=os.geteuid() == 0 and own_user(0) != 0)
 
 
@@ -155,6 +158,7 @@ class RunningSandbox:
         self._idle: queue.SimpleQueue[SandboxWorker | int] = queue.SimpleQueue()
         self._idle.put(first)
         count = config.workers or min(own_cores(), 8)
+        # A number stands for a worker that nobody has needed yet.
         for number in range(1, count):
             self._idle.put(number)
         self._threads = ThreadPoolExecutor(count, thread_name_prefix="sandbox")
@@ -190,6 +194,7 @@ class RunningSandbox:
                 worker = self._new(worker)
             return worker.execute(execution)
         finally:
+            # Where a worker could not be started this is still its number, with which the next program tries again.
             self._idle.put(worker)
 
     def _new(self, number: int) -> SandboxWorker:
@@ -240,6 +245,8 @@ def _bubblewrap(readable: Sequence[str], scratch_mb: int) -> tuple[str, ...]:
     for device in ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"):
         words += ["--dev-bind", device, device]
     words += ["--perms", "0700", "--size", str(scratch_mb << 20), "--tmpfs", "/scratch"]
+    # Where something below /tmp is shown, bubblewrap makes /tmp a folder, which can't be a link as well.
     if not any(path.startswith("/tmp/") for path in (*readable, *own)):  # noqa: S108
         words += ["--symlink", "/scratch", "/tmp"]  # noqa: S108
+    # In this order: only when everything has its place can the root be closed to writing.
     return (*words, "--remount-ro", "/", "--chdir", "/scratch", "--")

@@ -75,6 +75,7 @@ class TabletopEnv(VectorEnv[Any, Any, Any]):
         self._goals = np.array([_goal(scene, name) for name in goals or scene.goals])
         self._texts = np.array([scene.instruction(i) for i in range(len(scene.goals))], f"<U{_LONGEST_TEXT}")
         self._task = np.zeros(num_envs, np.int64)
+        # Any world will do: its shapes are those of the spaces, and the first reset puts another one in its place.
         self._world: World = scene.start(KeyedRandom(np.zeros(num_envs, np.int64)), self._task)
         self.single_action_space = gymnasium.spaces.Box(-1.0, 1.0, (scene.action_size,), np.float32)
         self.single_observation_space = gymnasium.spaces.Dict(self._spaces())

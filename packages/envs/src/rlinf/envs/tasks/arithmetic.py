@@ -52,6 +52,7 @@ class Expression:
             at = operations.index("*") if "*" in operations else 0
             left, right, operation = numbers[at], numbers.pop(at + 1), operations.pop(at)
             numbers[at] = left + right if operation == "+" else left - right if operation == "-" else left * right
+            # The step before left its result at `before`; only what is carried out there goes on with it.
             found.append(Step(left, operation, right, numbers[at], goes_on=at == before))
             before = at
         return found
@@ -68,6 +69,7 @@ class Expression:
     def key(self) -> str:
         """The same for all expressions that differ by the order of their terms and factors only."""
         products: list[list[int]] = [[self.numbers[0]]]
+        # The first term has a sign as well, as it may stand elsewhere.
         signs = ["+"]
         for operation, number in zip(self.operations, self.numbers[1:], strict=True):
             if operation == "*":
@@ -146,6 +148,7 @@ class Arithmetic(GeneratedTask[Expression]):
                 if self._allows(expression):
                     allowed += 1
                     yield expression
+            # After so many without one the search would most likely never end.
             if not allowed:
                 found = f"no result on the way may exceed {self.largest}, found {_DRAWS} problems of which none is so small"
                 raise ConfigError("arithmetic.largest", found, "Raise it, or use fewer terms or digits.")

@@ -104,6 +104,7 @@ class Calculation(GeneratedTask[Chain]):
                 if all(0 <= result <= self.largest for result in chain.results()):
                     allowed += 1
                     yield chain
+            # After so many without one the search would most likely never end.
             if not allowed:
                 found = f"no result on the way may exceed {self.largest}, found {_DRAWS} problems of which none is so small"
                 raise ConfigError("calculation.largest", found, "Raise it, or use fewer steps or digits.")

@@ -92,6 +92,7 @@ def passes(prompt: str, completion: str) -> bool:
         return False
     expected = _FORMS[head[1]][1]
     try:
+        # Any letter is looked up; one that is no argument of the function ends in a KeyError.
         return all(
             calculate(re.sub(r"[a-z]", lambda letter, names={head[2]: a, head[3]: b}: str(names[letter[0]]), completion))
             == str(expected(a, b))
@@ -115,6 +116,8 @@ async def simulated_user(task: AgentTask, client: Any, model: str) -> str:
     answer = await client.chat.completions.create(model=model, messages=[{"role": "user", "content": prompt}])
     text = answer.choices[0].message.content or ""
     drawn = keyed_generator(task.problem.id, "thinks").lognormal(sigma=1.0)
+    # Cut, as a lognormal distribution has no longest time.
     await asyncio.sleep(_THINKS_S * min(float(drawn), 20.0))
+    # Not in OpenAI's interface, so that its client has no method for it.
     await client.post("/feedback", cast_to=object, body={"id": answer.id, "accepted": passes(prompt, text)})
     return text

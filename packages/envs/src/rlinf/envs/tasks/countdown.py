@@ -83,6 +83,7 @@ class Countdown(GeneratedTask[Puzzle]):
                 if target is not None and target <= self.largest_target:
                     allowed += 1
                     yield Puzzle(tuple(row), target)
+            # After so many without one the search would most likely never end.
             if not allowed:
                 found = f"{_DRAWS} draws, of which none comes to 1 … {self.largest_target}"
                 raise ConfigError("countdown.largest_target", f"expected targets in reach, found {found}", "Raise it.")
@@ -109,10 +110,12 @@ def solve(numbers: Sequence[int], target: int, operations: Sequence[Sign]) -> st
 
 def _search(left: Sequence[tuple[int, str]], target: int, operations: Sequence[Sign]) -> str | None:
     if len(left) == 1:
+        # What was combined has parentheses around it, of which the outermost go; a number alone has none, and is no answer.
         value, text = left[0]
         return text.removeprefix("(").removesuffix(")") if value == target and text.startswith("(") else None
     for i, (x, first) in enumerate(left):
         for j, (y, second) in enumerate(left):
+            # A pair is taken in both orders: only in one of them is a difference not below 0.
             if i == j:
                 continue
             rest = [item for k, item in enumerate(left) if k not in (i, j)]

@@ -88,6 +88,7 @@ class Programs(GeneratedTask[Specification]):
         return Problem(prompt=str(item), answer=self._cases(item), id=number, turns=turns, row=row)
 
     def _cases(self, asked: Specification) -> str:
+        # By what is asked and not by its number: a split of another size has the same cases.
         generator = keyed_generator(self.seed, f"cases {asked}")
         others = [int(x) for x in generator.permutation(range(1, 1000)) if x != asked.x]
         return json.dumps([f"assert f({x}) == {asked.value(x)}" for x in (0, *others[: self.cases - 1])])

@@ -112,6 +112,7 @@ class ReasoningGymReward:
             if "entry" not in sample.row:
                 raise ConfigError("reward.reward_type", "expected problems of data.type reasoning_gym", "Choose another reward.")
             text = sample.text if self.after is None else sample.text.rpartition(self.after)[2]
+            # As text it can be a key, under which `score` finds the data set that it has made before.
             params = json.dumps(sample.row["params"], sort_keys=True)
             value = score(sample.row["dataset"], params, text.strip(), sample.row["entry"])
             found.append(float(value >= 1.0) if self.strict else value)

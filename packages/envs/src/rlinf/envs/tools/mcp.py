@@ -105,6 +105,7 @@ def _connection(config: MCP) -> Connection:
     """This process's connection to a server, made by the first who asks; it ends with the process."""
     from rlinf.envs.tools._mcp import Connection
 
+    # Without `only` and `prefix`: a server is shared by those who want different tools of it.
     target = (config.command, config.url, sorted(config.env.items()), config.server, config.start_s)
     return _open.get(repr(target), lambda: Connection(config))
 
@@ -120,6 +121,7 @@ def _on_loopback(url: str) -> bool:
         return False
     host = parts.hostname or ""
     try:
+        # Other names are not looked up: what they stand for may change after the check.
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False

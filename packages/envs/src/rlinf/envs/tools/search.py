@@ -88,6 +88,7 @@ class Search:
             found = self.find(query)
             return written(found, titles=self.titles) if found else "nothing found"
 
+        # Only reading a file tells how large its corpus is.
         small = self.corpus is None and self.embedding is None and len(generated(self.knowledge).entities) <= _SMALL
         return Tool.of(search, name=self.name, inline=small)
 

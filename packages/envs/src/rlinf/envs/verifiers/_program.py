@@ -44,6 +44,7 @@ SESSION: Final[str] = importlib.import_module("verifiers.v1.clients.client").SES
 HARNESS: Final = "rlinf_chat"
 """The name under which `ChatHarness` can be chosen."""
 _NEVER_S: Final = 1e6
+# What belongs to one connection alone: each side of the relay has its own.
 _DROPPED: Final = frozenset({"host", "authorization", "content-length", "transfer-encoding", "connection", "content-encoding"})
 
 
@@ -173,6 +174,7 @@ class Service:
     async def _answered(self, number: int, message: dict[str, Any]) -> None:
         try:
             self._send({"id": number, **await self._played(message)})
+        # A cancellation is none: nobody waits for an answer then.
         except Exception as error:  # noqa: BLE001  (whatever it is, somebody waits for an answer)
             self._send({"id": number, "error": f"{type(error).__name__}: {error}"})
         finally:

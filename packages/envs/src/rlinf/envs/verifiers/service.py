@@ -49,6 +49,7 @@ class Launch:
         Raises:
             ConfigError: the interpreter can't be started.
         """
+        # This interpreter may find verifiers by PYTHONPATH; another one would find our packages by it.
         inherited = [] if self.python or "PYTHONPATH" not in os.environ else [os.environ["PYTHONPATH"]]
         variables = {name: value for name, value in os.environ.items() if name not in _HIDDEN}
         variables["PYTHONPATH"] = os.pathsep.join([*self.paths, *inherited])
@@ -155,6 +156,7 @@ class Service:
         # Starting takes seconds, in which other episodes go on.
         process = await asyncio.to_thread(self._running)
         with self._lock:
+            # Before it is asked, as the thread that reads may have the answer before this one goes on.
             self._waiting[number] = (loop, answer)
         where = {"base_url": base_url, "api_key": api_key, "model": model}
         try:
@@ -162,6 +164,7 @@ class Service:
             found = await answer
         finally:
             with self._lock:
+                # Nobody waits for it any more, as after a cancellation: then the process must not play on.
                 unanswered = self._waiting.pop(number, None) is not None
             if unanswered:
                 with contextlib.suppress(RLinfError):
@@ -216,6 +219,7 @@ class Service:
 
 def _settle(loop: asyncio.AbstractEventLoop, answer: asyncio.Future[dict[str, Any]], message: dict[str, Any]) -> None:
     def settle() -> None:
+        # On its own loop it may have been cancelled meanwhile.
         if not answer.done():
             answer.set_result(message)
 

@@ -51,6 +51,7 @@ class Verifiers:
         expect_range("validation", self.validation, 1, float("inf"))
         expect_range("start_s", self.start_s, 0.0, 86400.0, open_low=True)
         try:
+            # They go to another interpreter as JSON.
             json.dumps([dict(self.env), dict(self.params)])
         except TypeError as error:
             raise ConfigError("env", f"expected values that JSON knows, found otherwise ({error})") from error
@@ -106,6 +107,7 @@ class Verifiers:
         solution = str(data[self.solution]) if self.solution else None
         messages = _messages(data)
         prompt = messages if self.chat else "".join(message["content"] for message in messages)
+        # By the launch the agent finds the process with these tasks; by the key that process sees whether they are still the same.
         row = {"data": data, "verifiers": launch, "key": task["key"]}
         answer = data.get("answer")
         return Problem(prompt=prompt, answer="" if answer is None else str(answer), id=number, solution=solution, row=row)

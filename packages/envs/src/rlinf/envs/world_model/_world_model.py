@@ -57,6 +57,7 @@ class Imagination:
         frames = load_frames(config.frames, config.hidden, "env.frames")
         low, high = (frames.pop(key).astype(np.float32) for key in ACTION_BOUNDS)
         self._texts: NDArray[np.str_] | None = frames.pop(TEXTS, None)
+        # Before the first reset all rows show frame 0: shapes and lengths are those of any.
         self.texts = None if self._texts is None else self._texts[np.zeros(num_envs, np.int64)]
         self._frames: Tensors = {key: torch.as_tensor(array, device=self.device) for key, array in frames.items()}
         self._count = len(next(iter(self._frames.values())))

@@ -109,6 +109,7 @@ def save_frames(path: str | Path, env: VectorEnv[Any, Any, Any], count: int, *, 
         observation, _ = env.reset(seed=first)
         for key, array in observation.items():
             rows.setdefault(key, []).append(as_numpy(array).copy())
+    # The last reset may draw more than are wanted.
     frames: dict[str, NDArray[Any]] = {key: np.concatenate(parts)[:count] for key, parts in rows.items()}
     low, high = bounds(single_spaces(env)[1], "env.action")
     np.savez_compressed(path, **frames, **dict(zip(ACTION_BOUNDS, (low, high), strict=True)))
@@ -128,6 +129,7 @@ def load_frames(path: str, hidden: tuple[str, ...], place: str) -> dict[str, NDA
     if missing:
         raise ConfigError(place, f"'{path}' has no '{missing[0]}'", f"It has: {', '.join(sorted(frames))}.")
     counts = {key: len(array) for key, array in frames.items() if key not in ACTION_BOUNDS}
+    # Beside texts and what is hidden there must be something that a policy sees.
     if not set(counts) - {TEXTS, *hidden} or len(set(counts.values())) != 1 or 0 in counts.values():
         raise ConfigError(place, f"expected the same number of frames for each key, found {counts}", "Write it with save_frames.")
     return frames

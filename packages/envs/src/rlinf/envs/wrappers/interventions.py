@@ -153,11 +153,13 @@ class ScriptedHuman:
 
     def decide(self, actions: NDArray[Any], active: Bools) -> tuple[NDArray[Any], Bools]:
         """See `InterventionSource`."""
+        # Also while it acts, so that each step of an episode has its own number whatever came before.
         starts = np.array([on and draw.random() < self._probability for on, draw in zip(active, self._draws, strict=True)])
         self._left = np.where(starts & (self._left == 0), self._steps, self._left)
         acts = active & (self._left > 0)
         self._left = self._left - acts
         wanted = np.array(self._expert.expert_actions(), np.float64)
+        # As of a person, of whom nobody knows what they would do while they do nothing.
         wanted[~acts] = np.nan
         return wanted, acts
 

@@ -68,6 +68,7 @@ class RecordVideo(Wrapper):
     def __init__(self, env: VectorEnv[Any, Any, Any], camera: Camera, *, fps: int = 20, tiles: int = _TILES) -> None:
         require_modules("PIL", "imageio", "imageio_ffmpeg", place="env.render", extra="rlinf-envs[video]")
         super().__init__(env)
+        # Or an `EnforceContract` outside of this would refuse the two options.
         self.metadata = {**env.metadata, "wrapper_options": (*env.metadata.get("wrapper_options", ()), "record", "tiles")}
         self._camera = camera
         self._fps = fps
@@ -112,6 +113,7 @@ class RecordVideo(Wrapper):
             self._rewards[row].append(float(rewards[row]))
         if self._video_file is not None:
             self._add_frame(self._running)
+            # After the frame, so that the last one shows how the episode ended.
             self._running = [i for i in self._running if not (terminated[i] or truncated[i])]
             if not self._running:
                 self._finish()

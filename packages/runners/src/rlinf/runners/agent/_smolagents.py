@@ -16,6 +16,7 @@ Call = Callable[[str, dict[str, object]], str]
 class RunTool(SmolTool):
     """A tool of the run as smolagents knows them; whatever goes wrong is a text for the model."""
 
+    # smolagents expects a parameter of `forward` for each of `inputs`, and `forward` takes whatever the model gives.
     skip_forward_signature_validation = True
     output_type = "string"
 
@@ -34,6 +35,7 @@ class RunTool(SmolTool):
 
 def run_agent(task: AgentTask, base_url: str, api_key: str, model: str, call: Call) -> str:
     """The answer of one run."""
+    # Nothing repeats a request: the session counts each one as a turn.
     client = {"max_retries": 0}
     policy = OpenAIModel(model_id=model, api_base=base_url, api_key=api_key, client_kwargs=client, retry=False)
     tools: list[Any] = [RunTool(tool, call) for tool in task.tools.tools]

@@ -74,6 +74,7 @@ class ClientAgent:
             if session.failure is not None:
                 raise session.failure from None
             raise
+        # The function may have passed over the error that its client raised.
         if session.failure is not None and not isinstance(session.failure, OutOfTurns):
             raise session.failure
         return _episode(cast("Task", task), session, found)
@@ -131,5 +132,6 @@ def _episode(task: Task, session: ServedSession, found: Any) -> Episode:
     last = branches[-1].turns[-1] if branches else None
     text = (last.text if last is not None else "") if answer is None else str(answer)
     cut = last is not None and last.completion.finish == "length"
+    # A failure that gets here is `OutOfTurns`; others were raised by `__call__`.
     finish = "turns" if session.failure is not None else "length" if cut and answer is None else "stop"
     return task.episode(finish, answer=text, reward=float(reward))

@@ -119,6 +119,7 @@ class _Agents:
             turn = await self.generate(chat)
             if not turn.calls:
                 return "length" if turn.completion.finish == "length" else "stop", turn.text
+            # Nobody would read the answers to calls of the last turn.
             if number + 1 < turns:
                 delegation.started = 0
                 chat.add(await tools.call_all(turn.calls))
@@ -153,6 +154,7 @@ class _Delegation:
             ToolError: there are none, or more than the bounds allow.
         """
         given = [line.strip() for line in subtasks.splitlines() if line.strip()]
+        # Nothing is awaited between the check and the counts below: the calls of one turn run at the same time.
         self._check(len(given))
         self.started += len(given)
         names = [f"{self.name}.{self.names + place}" for place in range(1, len(given) + 1)]
@@ -189,6 +191,7 @@ class _Delegation:
 
 def _place(name: str) -> tuple[int, ...]:
     """Where an agent stands: the lead, those that it started, each with its own behind it."""
+    # As texts, lead.10 comes before lead.2.
     return tuple(map(int, name.split(".")[1:]))
 
 

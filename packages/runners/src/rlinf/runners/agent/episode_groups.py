@@ -82,6 +82,7 @@ class EpisodeGroup:
             self._ended.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         still = asyncio.ensure_future(self._still.wait())
         try:
+            # `wait` cancels nothing when it ends: a later job waits for the same episodes.
             await asyncio.wait([self._ended, still], return_when=asyncio.FIRST_COMPLETED)
         finally:
             still.cancel()
@@ -98,6 +99,7 @@ class EpisodeGroup:
 
     def suspend(self) -> None:
         """Cuts the requests that are under way, and has them and all others wait until `resume`. Tools go on."""
+        # First: a request that the abort below ends asks whether its group is suspended.
         self._going.clear()
         for member in self.members:
             member.suspend()
@@ -172,6 +174,7 @@ class PlayedEpisode:
                 if self._places is not None:
                     await self._places.acquire()
                 self._placed = True
+                # The group may have been suspended while this waited for a place.
                 if self.group.suspended:
                     self.leave()
 

@@ -59,6 +59,7 @@ class LearnFromUsers:
                 if asked is not None and asked.done() and not rated.done():
                     asked.result()  # a user who fails rates nothing, and nobody else may come
         finally:
+            # Otherwise it would take the rating of another episode, as each is given once.
             rated.cancel()
         answer = rated.result()
         # What it is worth is the reward of its turn; the run's reward, which knows other problems, has nothing to say.
@@ -73,5 +74,6 @@ class LearnFromUsers:
 
 def _left(user: asyncio.Task[Any]) -> None:
     _USERS.discard(user)
+    # Once an episode has its rating nobody waits for its user, whose failure would be told nowhere else.
     if not user.cancelled() and (error := user.exception()) is not None:
         _LOG.warning("a simulated user failed: %s: %s", type(error).__name__, error)

@@ -110,6 +110,7 @@ class Task:
                 raise Aborted
             return completion
 
+        # It becomes part of an address, in which the slashes of a request's name can't be.
         name = re.sub(r"[^A-Za-z0-9._-]", ".", f"{turns.request}.{len(self.sessions)}")
         self.sessions.append(endpoint.open(name, config, write=write))
         return self.sessions[-1]
@@ -199,6 +200,7 @@ class TurnGenerator:
         sampling = replace(sampling, max_new_tokens=min(sampling.max_new_tokens, self._room(len(prompt), sampling)))
         partial: Completion[Any] | None = None
         try:
+            # A request that is cut goes on from what it has written, under the same name and with the same seed.
             while True:
                 await self.playing.admitted()
                 writing = self._generator.generate(prompt, sampling, seed=seed, request_id=request, partial=partial)
@@ -208,6 +210,7 @@ class TurnGenerator:
                     partial = as_numpy(await writing)
                 if not self.playing.was_cut(request, partial):
                     return partial
+        # Of every kind, as the deadline of an episode cancels its requests.
         except BaseException as error:
             self.playing.forget(request)
             if isinstance(error, RLinfError):

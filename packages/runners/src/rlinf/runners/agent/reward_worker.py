@@ -62,6 +62,7 @@ class AgentRewardWorker(LanguageRewardWorker):
         earned = 0.0 if episode.failed else sum(turn.reward for turn in episode.own_turns)
         return Response(
             reward=reward + earned,
+            # Whether it is right does not depend on its length, so that the penalty in `reward` does not count.
             success=score + episode.reward >= self.cfg.reward.success and not episode.failed,
             tokens=len(episode),
             finish=episode.finish,

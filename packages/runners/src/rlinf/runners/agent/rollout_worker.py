@@ -141,6 +141,7 @@ class AgentRolloutWorker(LanguageRolloutWorker):
     async def close(self) -> None:
         """Ends the endpoint and the generator, and episodes that nobody goes on with any more."""
         ending = self._drop(list(self._suspended))
+        # What was cancelled has ended only when it has noticed.
         if ending:
             await asyncio.wait(ending, timeout=ABORT_S)
         if self._endpoint is not None:
@@ -153,6 +154,7 @@ class AgentRolloutWorker(LanguageRolloutWorker):
         Raises:
             ConfigError: the run has none.
         """
+        # Many episodes ask for it at the same time, and the first one starts it.
         async with self._starting:
             if self._endpoint is None:
                 section, engine, agent = self.cfg.agent.endpoint, self.engine, self.cfg.agent

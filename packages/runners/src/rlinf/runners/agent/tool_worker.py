@@ -86,6 +86,7 @@ class ToolWorker(Worker):
             while True:
                 request: ToolRequest | None = await channels.tool_calls.get(key=queue_name(job, self.rank), async_op=True)
                 if request is None:
+                    # Calls that still run are for nobody: whoever asked has ended.
                     return len(seen)
                 # What waited in the queue when the process before this one ended is sent again all the same.
                 if request.id not in seen:
@@ -168,6 +169,7 @@ class RemoteTools:
                     await self._started(item)
                 elif isinstance(item, ToolAnswer) and item.id in self._waiting:
                     _settle(self._waiting[item.id], item.result)
+        # Whatever ends the reading, whoever waits for an answer must not wait for ever.
         except BaseException as error:
             self._failure = error
             for waiting in self._waiting.values():
@@ -179,6 +181,7 @@ class RemoteTools:
         """Sends again what a new process of a tool worker may not have; it passes over what it has."""
         before, self._processes[item.rank] = self._processes.get(item.rank), item.process
         for waiting in [each for each in self._waiting.values() if each.rank == item.rank and not each.answer.done()]:
+            # Under the first process of a rank no call can have been lost.
             if before not in (None, item.process):
                 if waiting.resent == self._resends:
                     _settle(waiting, _lost(waiting))
@@ -193,8 +196,10 @@ class RemoteTools:
         """The worker that has kept the answer if one has, or else the one with the fewest calls."""
         if self._keeps(call.name):
             written = json.dumps([call.name, dict(call.arguments)], sort_keys=True, default=str)
+            # Not by `hash`, which is another one for texts in every process.
             return zlib.crc32(written.encode()) % self._ranks
         busy = Counter(waiting.rank for waiting in self._waiting.values())
+        # Of equals the next one from its own rank on, so that rollout workers do not all begin with the first.
         return min(range(self._ranks), key=lambda rank: (busy[rank], (rank - self._rollout) % self._ranks))
 
 

@@ -19,6 +19,7 @@ class UseTools:
             if not turn.calls:
                 finish = "length" if turn.completion.finish == "length" else "stop"
                 return Episode(branches=(chat.closed(),), finish=finish, answer=turn.text)
+            # Nobody would read the answers to calls of the last turn.
             if number + 1 < task.max_turns:
                 chat.add(await task.tools.call_all(turn.calls))
         return Episode(branches=(chat.closed(),), finish="turns")

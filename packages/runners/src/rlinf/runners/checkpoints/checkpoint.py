@@ -164,6 +164,7 @@ def find_checkpoint(folder: Path) -> Path:
         CheckpointError: there is none.
     """
     if (folder / MANIFEST).is_file():
+        # `best` may lead to another checkpoint before whoever asks has read this one.
         return folder.resolve() if folder.is_symlink() else folder
     newest = newest_checkpoint(folder)
     if newest is None or not (newest / MANIFEST).is_file():

@@ -93,6 +93,7 @@ class Checkpointer:
                     note(f"saved; go on with runner.resume_dir={last}")
                 else:
                     note(f"not saved{_why(error)}; {f'the last checkpoint is {last}' if last else 'there is no checkpoint'}")
+                # What a worker fails with after the signal that ended it is no failure of the run.
                 raise KeyboardInterrupt from error
 
     def stop_if_asked(self) -> None:

@@ -43,6 +43,7 @@ class StopRequest:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.asked:
+            # Where the timeout is shorter, the signal of the timer must count all the same.
             if time.monotonic() - self._asked_at < min(REPEATED_S, self._timeout_s):
                 return
             self.stop()

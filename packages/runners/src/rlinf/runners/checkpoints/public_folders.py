@@ -40,6 +40,7 @@ def of_hugging_face(folder: Path) -> bool:
 def of_another_project(folder: Path) -> bool:
     """Whether its `config.json` is one of Hugging Face, or of LeRobot, which names a `type`."""
     content = _described(folder)
+    # Folders that rlinf-models writes have a `format`.
     return "format" not in content and bool({"architectures", "type", "model_type"} & set(content))
 
 

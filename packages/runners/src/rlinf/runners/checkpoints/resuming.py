@@ -26,6 +26,7 @@ def check_resume(cfg: RunConfig) -> None:
         sys.stderr.write(f"resuming: {said}\n")
     if folder is None:
         return
+    # Its files are compared with the manifest once, by `resumed_checkpoint`: that reads all of them.
     checkpoint = peek_checkpoint(folder)
     _refuse_other_length(cfg, checkpoint)
     if checkpoint.state["step"] == cfg.runner.max_steps:

@@ -143,6 +143,7 @@ def make_writable(folder: Path) -> None:
 
 def _claim(path: Path) -> None:
     """Refuses a folder that a run which still lives writes to; the claim ends with the process."""
+    # A lock belongs to an opened file: a second one would be refused within one process, too.
     if path in _CLAIMS:
         return
     # Beside the folder, not in it, as the folder is renamed when a run of the same name begins.

@@ -85,6 +85,7 @@ def _fitted(found: Mapping[str, Any], own: Mapping[str, Any], key: str) -> dict[
         raise CheckpointError(key, problem, "Set actor.model.lora as in the run that they are from.")
     # An adapted layer keeps its weights one level deeper than they were without the adapter.
     names = {} if adapted else {name.replace(_BENEATH, "."): name for name in own if _BENEATH in name}
+    # A name that the policy does not have stays, so that `load` refuses it, unless it is of what may be fresh.
     known = {names.get(name, name): tensor for name, tensor in found.items() if name in own or not name.startswith(FRESH)}
     fresh = {name: tensor for name, tensor in own.items() if name.startswith(FRESH) or (_ADAPTER in name and not adapted)}
     return {**fresh, **known}

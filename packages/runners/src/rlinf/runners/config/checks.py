@@ -31,6 +31,7 @@ def check_run(cfg: RunConfig) -> None:
         ConfigError: one line for each of them, with its key.
     """
     faults = _lacking(cfg, training=True)
+    # Only if nothing is missing, as the policy's tokenizer says how much room a text takes.
     faults += [] if faults else lacking_room(cfg)
     if not cfg.fits_statistics:
         _add_statistics(faults, cfg)

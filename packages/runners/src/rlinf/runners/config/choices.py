@@ -106,6 +106,7 @@ def _complete(choices: Choices, before: Section, data: dict[str, Any]) -> None:
     """Parameters that a section took from its neighbour stay, beside those that overrides set: they are of the same thing."""
     own, like = _at(data, choices.section), _at(data, choices.like or "")
     other = any(own.get(key, like.get(key)) != like.get(key) for key in choices.names)
+    # A section that had parameters of its own took none of its neighbour's.
     if not other and choices.params not in _at(before, choices.section):
         own[choices.params] = {**_at(like, choices.params), **_at(own, choices.params)}
 

@@ -65,6 +65,7 @@ def parse_command_line(argv: Sequence[str], *, config_dir: Path, default: str, d
     parser.add_argument("overrides", nargs="*", help="Hydra overrides: key=value")
     # `parse_args` refuses overrides on both sides of an option.
     args = parser.parse_intermixed_args(list(argv))
+    # Whoever names a folder means that one, and none beside it.
     folder = recipe_folder(args.config_name, config_dir) if args.config_dir == config_dir else args.config_dir
     composition = compose_recipe(folder, args.config_name, args.overrides)
     return CommandLine(composition=composition, explain=args.explain)
@@ -157,11 +158,13 @@ def _replaced(
     merged, dropped = dict[str, Any](), dict[str, str]()
     seen = dict[str, str]()
     for layer in layers:
+        # An interpolation may refer to a later layer, so that none is resolved yet.
         after = OmegaConf.to_container(OmegaConf.merge(merged, _nested(layer.values)), resolve=False)
         merged, gone = replace_parameters(
             merged, cast("Mapping[str, Any]", after), explicit=layer.values, provenance=seen, schema=schema
         )
         seen |= dict.fromkeys(layer.values, layer.file)
+        # A later layer may set again what an earlier one has lost.
         dropped = {path: why for path, why in {**dropped, **gone}.items() if not _within(layer.values, path)}
     dropped = {path: why for path, why in dropped.items() if not _within(explicit, path)}
     return _without(data, dropped), dropped

@@ -45,6 +45,7 @@ class WithoutMemory(TorchFunctionMode):
 
 
 def _elements(args: Sequence[Any], given: Mapping[str, Any]) -> int:
+    # torch takes a size as numbers, `zeros(2, 3)`, or as one sequence.
     size: Any = args[0] if args else given.get("size", ())
     sizes: Sequence[Any] = args if isinstance(size, int) else size
     return math.prod(each for each in sizes if isinstance(each, int))

@@ -85,9 +85,11 @@ def _layers(config_dir: Path, name: str, package: str, parents: tuple[str, ...])
     sections = dict(_content(path, text))
     header = _PACKAGE.match(text)
     if header is not None:
+        # To Hydra a header is absolute, whatever the package of the recipe that names the file.
         package = "" if header[1] == _GLOBAL else header[1]
     defaults = sections.pop("defaults", [])
     own = Layer(f"{name}.yaml", {_join(package, key): value for key, value in flatten(sections).items() if key})
+    # Hydra looks for what a recipe of a group names in the folder of that group.
     folder = "" if "/" not in name else f"{name.rpartition('/')[0]}/"
     entries = [(each if each == _SELF else folder + each, inner) for each, inner in _entries(path, defaults)]
     for option, inner in entries:

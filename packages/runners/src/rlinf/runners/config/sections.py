@@ -65,6 +65,7 @@ def read_section(cls: type[T], section: Section, place: str) -> T:
     built = _read_inner(cls, section, place)
     choices = chosen_fields(cls)
     names = {str(field.metadata["key"]): _name(cls, field, section, place) for field in choices}
+    # All are looked up first: when one is built, the keys of the others are allowed.
     items = {
         field.name: field.metadata["registry"].get(names[field.metadata["key"]], place=_key(place, field)) for field in choices
     }
@@ -109,6 +110,7 @@ def _told_once(faults: Sequence[ConfigError], inherited: Mapping[str, tuple[str,
     told = {(fault.place, fault.problem) for fault in found}
     taken = {f"{place}.{name}.{key}": f"{place}.{other}.{key}" for name, (other, keys) in inherited.items() for key in keys}
     for fault in found:
+        # The key itself, a key below it or an entry of its list, but not a longer key that begins alike.
         own = next((at for at in taken if fault.place.startswith(at) and fault.place[len(at) :][:1] in ("", ".", "[")), None)
         if own is None or (taken[own] + fault.place[len(own) :], fault.problem) not in told:
             yield fault
@@ -159,6 +161,7 @@ def chosen_fields(cls: type[Any]) -> list[Field[Any]]:
 def section_type(cls: type[Any], name: str) -> tuple[type[Any] | None, bool]:
     """The dataclass of a section within a section, None if the field is no section; and whether it may be left out."""
     hint = _hints(cls)[name]
+    # To Python `X | Y` and `Union[X, Y]` are of two types.
     members: tuple[Any, ...] = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
     inner = next((member for member in members if isinstance(member, type) and dataclasses.is_dataclass(member)), None)
     return inner, type(None) in members

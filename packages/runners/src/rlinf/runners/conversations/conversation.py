@@ -73,6 +73,7 @@ class TokenConversation:
         # Closing tags that end a turn are part of what it says; ends of texts are skipped.
         text = self.tokenizer.decode(written, skip_special_tokens=True)
         calls = self._form.parse(text, self._tools) if completion.finish == "stop" else ()
+        # `[-0:]` would be the whole conversation.
         turn = Turn(prompt=tuple(self._tokens[-self._read :]) if self._read else (), completion=completion, text=text, calls=calls)
         self._tokens, self._read = [*self._tokens, *written], 0
         self._turns.append(turn)

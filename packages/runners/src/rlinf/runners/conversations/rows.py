@@ -58,6 +58,7 @@ def branch_row(branch: Branch, reward: float) -> TokenRow:
         if own and place.stop > place.start:
             given[place.stop - 1] += turn.reward
     if written.any():
+        # Added, as the last turn may have a reward of its own.
         given[int(np.flatnonzero(written)[-1])] += reward
     last = branch.turns[-1].completion
     cut = last.finish == "length"

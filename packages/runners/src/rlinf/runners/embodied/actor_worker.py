@@ -116,6 +116,7 @@ class EmbodiedFSDPActor(Worker):
         arrived: list[Trajectory[torch.Tensor]] = []
         for number, rows in enumerate(self._rollout_epochs(trajectories, env_ranks)):
             with self.worker_timer("train_on_arrival"):
+                # What was received is measured once, over the whole iteration, by `compute_advantages_and_returns`.
                 kept, _ = self._prepared(trainer, rows)
                 self._metrics += self._update_epoch(trainer, self._credited(trainer, kept), step, 0, number)
             # What a frozen policy says of decisions holds for later update epochs, too.
@@ -154,6 +155,7 @@ class EmbodiedFSDPActor(Worker):
         with self._offloading.onloaded():
             for epoch in range(first, self.cfg.algorithm.update_epoch):
                 metrics += self._update_epoch(trainer, batch, step, epoch)
+            # After the updates, which compare with what was decided by the statistics of before.
             if metrics and isinstance(self._policy, HasObservationStatistics):
                 self._policy.observe(batch, all_reduce=self._all_reduce(trainer))
         return merge(metrics)
@@ -246,6 +248,7 @@ class EmbodiedFSDPActor(Worker):
             with self._offloading.onloaded("parameters"):
                 logprob = decision_logprobs(ask, batch, trainer, size=size, rank=self.rank, world_size=self.world_size)
             kept = torch.zeros_like(trajectory.logprob)
+            # Both masks go through decisions row by row, whether or not each has a row of its own.
             kept[trajectory.mask] = logprob[batch.trajectory.mask].to(kept)
             found[name] = kept
         return replace(trajectory, **found)

@@ -119,6 +119,7 @@ class Collection:
         taking = self._rollout.sync_model_from_actor(self._publications)
         sending = actor.sync_model_to_rollout()
         for step, again in playing.items():
+            # A worker may be serving any of these queues. Where it reads of the same weights twice, their number tells.
             for rank, attempt in product(range(self._rollout.world_size), (None, *again.values())):
                 self._requests.put(NewWeights(number=self._publications), key=request_queue(rank, step, attempt))
         self._taking = [handle for handle in self._taking if not handle.done()]
@@ -189,12 +190,14 @@ class Collection:
     def restore(self, step: int, played: Sequence[list[Interaction]]) -> None:
         """Goes on from what `drain` returned after iteration `step`, whose trajectories the actor has."""
         for later, interactions in enumerate(played, start=step):
+            # A call on one worker returns a list of one.
             self._iterations[later] = Iteration(Parts(*[_Known([each]) for each in interactions]), Parts(_Known([])))
 
 
 def _times(group: str, handle: Any) -> dict[str, float]:
     """What the timers of the workers say of one call: they can't be asked while they play on."""
     seconds: dict[str, float] = handle.consume_durations()
+    # The time of the whole call is among them, under the name of its method.
     return {f"time/{group}/{timer}": taken for timer, taken in seconds.items() if not handle.label.endswith(f".{timer}()")}
 
 

@@ -201,6 +201,7 @@ class EnvWorker(Worker):
         """
         results: list[EpisodeResult] = []
         conversations: dict[int, Conversation] = {}
+        # Also those that play nothing: a rollout worker ends when each slot that it serves has said that it is done.
         for env_slot in self._eval_env_slots:
             players = filmed_players(env_slot, protocol, episodes if env_slot.slot.index == 0 else ())
             sender = self._sender(env_slot, requests, "eval")

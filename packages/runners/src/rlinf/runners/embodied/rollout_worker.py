@@ -72,6 +72,7 @@ class MultiStepRolloutWorker(Worker):
         if number is not None and number <= self._taken:
             return policy.version
         self._taken = number or self._taken
+        # Of all actors the first one sends; see `publish`.
         received = self.cfg.actor.weight_syncer.sync.recv(self.messenger, policy.weights(), topology.actor, 0)
         policy.load(received)
         return received.version
@@ -216,6 +217,7 @@ def _continued(policy: Policy, obs: Any, chunks: Sequence[ChunksInExecution], ge
         problem = f"{type(policy).__name__} can't go on from a chunk in execution: it has no continue_chunk"
         raise ConfigError("env.eval.real_time_chunking.guidance", problem, "Set it to false.")
     previous = to_torch(np.concatenate([part.rest for part in chunks]))
+    # All requests of an evaluation have one delay.
     return policy.continue_chunk(obs, previous, delay=chunks[0].delay, generator=generator)
 
 

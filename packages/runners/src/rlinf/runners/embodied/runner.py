@@ -173,6 +173,7 @@ class EmbodiedRunner:
         ahead = self.collection.drain()
         if ahead:
             epochs = len(ahead) * self.cfg.env.train.rollout_epoch
+            # Before the actor saves, as it writes what it has received, too.
             self.phases.wait(self.actor.receive_ahead(epochs, self.trajectories, self.env.world_size))
             write_played(folder, ahead)
         self.phases.wait(self.actor.save_checkpoint(str(folder)))

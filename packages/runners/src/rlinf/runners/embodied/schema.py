@@ -74,6 +74,7 @@ def _fit(config: TrainEnvConfig | EvalEnvConfig) -> None:
     for section in config.wrappers:
         made = section.wrapper
         fitted.append(replace(section, wrapper=made.for_simulator(name)) if isinstance(made, MadeForSimulators) else section)
+    # Called by `__post_init__`, before anybody else has seen the section.
     object.__setattr__(config, "wrappers", tuple(fitted))
 
 
@@ -329,6 +330,7 @@ class PlayedConfig(RunConfig):
     def task_texts(self) -> tuple[str, ...] | None:
         needed = "task_descriptions" in (traits_of(self.actor.model.config).observations or ())
         told = [texts_of(env.init_params, needed=needed) for env in (self.env.train, self.env.eval)]
+        # A wrapper may tell tasks of which the environment itself says nothing.
         return sum(filter(None, told), ()) or (None if None in told or self.env.train.wrappers else ())
 
     @property

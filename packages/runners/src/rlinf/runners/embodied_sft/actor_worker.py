@@ -146,5 +146,6 @@ class PolicySFTActor(FineTuningWorker):
 def _uncounted(batch: Batch[Any]) -> Batch[Any]:
     """The batch with a mask that leaves nothing of it."""
     context: dict[str, Any] = dict(batch.trajectory.context)
+    # The loss of demonstrations counts by this, not by the mask of the trajectory.
     context[COUNTED] = np.zeros_like(context[COUNTED])
     return replace(batch, trajectory=replace(batch.trajectory, context=context))

@@ -74,6 +74,7 @@ class DatasetAggregation:
 
     def open(self, checkpoint: Checkpoint | None) -> None:
         """Writes the dataset with which the run begins or goes on, and builds simulators and policies."""
+        # Episodes are kept as the simulator shows and takes them, whatever wrappers change.
         bare = described(replace(self._played.env.eval, wrappers=()))
         self._demonstrations = len(self._cfg.data.dataset.open())
         self._episodes = begin_dataset(self._cfg, checkpoint, bare)
@@ -100,6 +101,7 @@ class DatasetAggregation:
         scalars = {
             "dagger/beta": beta,
             "dagger/success_once": solved,
+            # Of all steps, as episodes differ in length.
             "dagger/interventions": float(np.mean(np.concatenate([np.asarray(each.intervened) for each in played]))),
             "data/episodes": float(self._episodes),
         }
@@ -122,6 +124,7 @@ class DatasetAggregation:
             self._env.collect(step, protocol, beta, self._requests, self._answers),
             self._rollout.generate(step, self._requests, self._answers, protocol.mode),
         )
+        # Until a dataset numbers it, the number of an episode is the seed of its reset.
         numbers = {key.env_seed: key.number for key in protocol.work_list()}
         return sorted((episode for own in per_rank for episode in own), key=lambda episode: numbers[episode.number])
 

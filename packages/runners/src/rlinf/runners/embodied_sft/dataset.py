@@ -64,6 +64,7 @@ def begin_dataset(cfg: EmbodiedSFTConfig, checkpoint: Checkpoint | None, spec: E
     if former.resolve() == folder.resolve():
         return dataset.append(str(folder), (), keep=episodes)
     written = dataset.grown(str(former)).as_recorded().open().episodes()
+    # That run may have gone on after this checkpoint.
     return dataset.append(str(folder), islice(written, episodes), keep=0)
 
 
@@ -81,5 +82,6 @@ def _refuse_other_demonstrations(cfg: EmbodiedSFTConfig, checkpoint: Checkpoint)
 def _shown(episodes: Iterator[OfflineEpisode], spec: EnvSpec) -> Iterator[OfflineEpisode]:
     """Episodes with what an environment shows and nothing else, in its types."""
     for episode in episodes:
+        # An episode has its task once, in words, and not in every observation.
         seen = {key: np.asarray(episode.observation[key], of.dtype) for key, of in spec.observation.items() if key != TEXTS}
         yield replace(episode, observation=seen, action=np.asarray(episode.action, spec.action.dtype))

@@ -56,6 +56,7 @@ class Demonstrations:
         """What was seen under a key before every step, `[steps, *]`; None if there is no such."""
         if key not in self._episodes[0].observation:
             return None
+        # Some formats also keep what was seen after the last step.
         return np.concatenate([episode.observation[key][: len(episode)] for episode in self._episodes])
 
     @property
@@ -75,6 +76,7 @@ class Demonstrations:
         trajectory = Trajectory.of(
             context={OBSERVATION: observation, COUNTED: counted},
             action=action[:, None],
+            # Nobody asks how likely a demonstration was, but a trajectory has the field.
             logprob=np.zeros((len(where), 1), np.float32),
             task=self._task[self._episode[np.asarray(examples)]],
         )
@@ -90,6 +92,7 @@ class Demonstrations:
         counted[: len(found)] = found
         executed = self._executed[episode]
         if executed is not None:
+            # A step counts if the expert executed all steps of the chunk before it.
             counted[1 : len(found)] &= np.logical_and.accumulate(executed[step : step + len(found) - 1])
         return counted
 
@@ -99,6 +102,7 @@ class Demonstrations:
         if self._executed[episode] is not None:
             # What counts is every step, or what the expert executed; a chunk that begins with another step ends with it.
             return counts
+        # Entry t adds up the steps t … t + K − 1, of which those behind the end are 0.
         return np.convolve(counts, np.ones(self._chunk))[self._chunk - 1 :] > 0
 
 

@@ -47,10 +47,12 @@ def _embodied(cfg: EmbodiedSFTConfig, *, expert: bool) -> EmbodiedConfig:
     own = embodied_data(cfg)
     played: Mapping[str, Any] = own["env"]["eval"]
     shared = {key: played[key] for key in ("env_type", "init_params", "max_episode_steps", "wrappers") if key in played}
+    # No rollout epoch is ever played, but its length has no default.
     train = {**shared, "total_num_envs": cfg.env.eval.total_num_envs, "max_steps_per_rollout_epoch": 1}
     if expert:
         # Nearest to the simulator, whose units the expert's actions have.
         train["wrappers"] = [{"type": "expert_mixture"}, *shared.get("wrappers", ())]
+        # Without the key, evaluations would take over the expert from `env.train`.
         played = {"wrappers": [], **played}
     known = {key: value for key, value in own["runner"].items() if key in _SHARED}
     return read_embodied(

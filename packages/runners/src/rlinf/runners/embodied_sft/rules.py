@@ -109,6 +109,7 @@ def check_data(cfg: EmbodiedSFTConfig) -> None:
     if cfg.dagger is not None and env is not None:
         _refuse_no_expert(env)
     source = cfg.data.dataset.open()
+    # What needs no simulator is told before one is built.
     refuse([*_unfit_for_model(cfg, source), *_of_another_kind(cfg, source), *_unfit_chunk(cfg), *_too_short(cfg, source)])
     spec = None if env is None else described(env)
     refuse(list(_unknown_keys(cfg, spec)))

@@ -78,6 +78,7 @@ class EvaluationCommand:
         try:
             files = {} if path is None else weight_sums(path)
         except CheckpointError as error:
+            # As in training, a wrong path is a mistake in the configuration.
             raise ConfigError(error.place, error.problem, error.remedy) from error
         _make(policy.parent)
         sys.stderr.write(f"evaluating {policy.name}; starting workers\n")

@@ -101,6 +101,7 @@ def repeated_episodes(data: Mapping[str, Any], published: EvalProtocol, explicit
         "real_time_chunking": published.to_dict()["real_time_chunking"],
     }
     for key in explicit:
+        # The text before it is empty only where the key begins with it.
         env, _, rest = key.partition("env.eval.")
         if not env and rest.partition(".")[0] in section:
             raise ConfigError(key, f"the file of {OPTION} says it, and the command line, too", "Leave one of them out.")

@@ -29,6 +29,7 @@ class SuiteReport:
         """The rows of all entries, and one over all episodes where every entry is judged by the same rate."""
         rows: list[Row] = []
         for name, report in self.reports.items():
+            # The last row of a report is the one over all tasks.
             *tasks, whole = report.rows
             rows += [_named(row, f"{name}/{row.name}") for row in tasks]
             rows.append(_named(whole, name))

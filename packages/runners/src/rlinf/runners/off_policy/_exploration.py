@@ -51,6 +51,7 @@ class ExploringPolicy(nn.Module):
     def predict_action_batch(self, env_obs: Tree[Any], mode: Mode = "train", *, generator: Any = None) -> Decision[Tensor]:
         """The decision with the action that is executed; its log-probability is that of what the policy would have done."""
         explores, first = self._exploration.objective, self._decisions < self._exploration.start_steps
+        # An algorithm that explores adds its noise to what the policy would do without any.
         noiseless: Mode = "eval" if isinstance(explores, Explores) else mode
         decision = self._inner.predict_action_batch(env_obs, noiseless, generator=generator)
         if mode == "eval" or not (first or isinstance(explores, Explores)):

@@ -181,7 +181,9 @@ class OffPolicyActor(Worker):
             # A Gaussian draws beyond the bounds, at which the environment executes that; demonstrations are clipped, too.
             rows = replace(rows, action=within_bounds(rows.action, self._ready().spec.action))
         if self._interventions is not None and rows.intervened is not None:
+            # Each piece has a decision, so that none so far has a number beyond this count.
             acted = interventions_of(rows, first=self._interventions.added)
+            # One ring for all environments: their pieces have numbers of their own, which keeps them apart.
             self._interventions.add(acted, np.zeros(len(acted), np.int64))
         if self._latent is not None:
             rows = replace(rows, action=np.asarray(self._latent.latent_action(rows.context)))

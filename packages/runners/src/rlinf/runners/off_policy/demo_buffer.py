@@ -84,6 +84,7 @@ class DemoBuffer:
         if not demonstrated:
             return online.sample(size)
         others = len(self.interventions) if self.interventions is not None else 0
+        # As if both were one buffer: each transition of either is as likely as any other.
         acted = int(generator.binomial(demonstrated, others / (others + len(self.recorded)))) if others else 0
         parts = [online.sample(size - demonstrated)] if demonstrated < size else []
         parts += [self.recorded.sample(demonstrated - acted, generator)] if acted < demonstrated else []

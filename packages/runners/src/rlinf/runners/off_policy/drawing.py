@@ -32,5 +32,6 @@ class Drawing:
     def learned(self, error: NDArray[Any] | None) -> None:
         """The errors of the update, `[B]`, those of what was drawn first; None of an objective that tells none."""
         if error is not None and self._index:
+            # What the buffer gave comes first in a batch; demonstrations behind it have no priorities.
             index = np.concatenate(self._index)
             self.buffer.update_priorities(index, error[: len(index)])

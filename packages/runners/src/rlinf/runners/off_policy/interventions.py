@@ -30,6 +30,7 @@ def intervention_buffer(cfg: OffPolicyConfig, spec: EnvSpec, *, rank: int, world
     if not capacity:
         return None
     return ReplayBuffer(
+        # A buffer has no fewer slots: an observation takes the one behind its decision.
         capacity=max(2, capacity // world_size),
         n_step=cfg.algorithm.replay_buffer.n_step,
         gamma=cfg.algorithm.gamma,

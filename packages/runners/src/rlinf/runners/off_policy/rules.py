@@ -202,6 +202,7 @@ def _too_large(cfg: OffPolicyConfig, spec: EnvSpec) -> ConfigError | None:
 
 def _too_large_for_disk(cfg: OffPolicyConfig, spec: EnvSpec) -> ConfigError | None:
     """What lies on the disk during the run, and the checkpoints: two, while one replaces the other, of what was collected."""
+    # The folder of the run is made later.
     path = next(each for each in run_folder(cfg).path.parents if each.exists())
     capacity, size, free = cfg.capacity(spec), cfg.transition_bytes(spec), shutil.disk_usage(path).free
     used = capacity * bytes_of_observation(spec.observation) if cfg.replay_folder is not None else 0

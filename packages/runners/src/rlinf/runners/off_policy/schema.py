@@ -129,6 +129,7 @@ class OffPolicyConfig(PlayedConfig):
         step, made = step - self.algorithm.offline_steps, self.decisions_per_iteration
         if (step + 1) * made < self.min_transitions:
             return 0
+        # By totals, so that parts of an update add up over iterations.
         return math.floor((step + 1) * made * self.algorithm.utd) - math.floor(step * made * self.algorithm.utd)
 
     def transition_bytes(self, spec: EnvSpec) -> int:

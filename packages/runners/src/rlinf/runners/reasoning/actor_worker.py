@@ -173,6 +173,7 @@ class ReasoningActor(Worker):
                 # Keyed by share, not by rank: ranks that hold parts of one model must compute the same rows.
                 order = keyed_generator(self.cfg.runner.seed, "shuffle", share, step, epoch).permutation(len(episodes))
                 for drawn in np.array_split(order, steps):
+                    # `concatenate` needs one array, also where a share has no episode for a step.
                     chosen = np.concatenate([np.zeros(0, np.intp), *(episodes[int(number)] for number in drawn)])
                     parts = [trimmed(batch, rows, width) for rows in self._parts(chosen, width)]
                     metrics.append(state.trainer.step(parts, self.cfg.algorithm.loss))

@@ -108,6 +108,7 @@ class ReasoningEvaluator:
 
     def run(self, protocol: ProblemProtocol) -> Evaluated:
         """Has every problem of a protocol answered, spread over the rollout workers."""
+        # Queues are named by the key of a job, which must be another one each time.
         self._runs += 1
         problems = protocol.work_list()
         job = JobSpec(
@@ -170,9 +171,11 @@ class ReasoningEvalRunner:
     def run(self) -> EvalReport[ProblemResult]:
         """Has the problems of the last evaluation answered, and writes the report and what was answered."""
         protocol = replace(self.evaluator.protocol(final=True), model=self.policy.changed(self.cfg.source))
+        # Only here, as which problems are asked depends on the prompts that rollout workers have measured.
         expect_protocol(self.policy.published, protocol)
         folder = self.policy.folder(protocol)
         folder.path.mkdir(parents=True, exist_ok=True)
+        # Transcripts are appended, and an earlier evaluation may have written some here.
         folder.transcripts.unlink(missing_ok=True)
         evaluated = self.evaluator.run(protocol)
         write_transcripts(folder.transcripts, self.policy.step, "eval", evaluated.groups)

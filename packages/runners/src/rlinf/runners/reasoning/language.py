@@ -210,6 +210,7 @@ class Problems:
         problem = self.get(split, number)
         text, shown = prompt_text(self._tokenizer, problem), self._shown(split, problem)
         most = len(text.encode()) + shown + SPECIAL
+        # An empty text is encoded all the same: `measure` refuses a prompt without a token.
         if text and (enough is None or most <= enough):
             return most
         return len(encode_prompt(self._tokenizer, problem)) + shown

@@ -48,6 +48,7 @@ class ReasoningRolloutWorker(LanguageRolloutWorker):
         """One response; goes on with what an aborted one had written, unless that was its end."""
         if partial is not None and partial.finish != "abort":
             return partial
+        # Neither job nor worker is in it, so that a group draws the same in whichever it is written.
         seed = keyed_seed(self.cfg.runner.seed, f"rollout/{job.split}", prompt_group.group, member)
         request = _request(job, prompt_group, member)
         found = await complete(self.engine.generator, prompt, sampling, seed=seed, request_id=request, partial=partial)

@@ -46,6 +46,7 @@ def _explores(cfg: ReasoningConfig) -> ConfigError | None:
 def _one_temperature(cfg: ReasoningConfig) -> ConfigError | None:
     """A model that scores at another temperature than that of sampling gets no ratio right."""
     scored, sampled = traits_of(cfg.actor.model.config).temperature, cfg.rollout.sampling_params.temperature
+    # Sampling at 0 is what `_explores` refuses.
     if scored is None or scored == sampled or sampled == 0:
         return None
     found = f"expected {sampled:g} as in {_SAMPLING}.temperature, found {scored:g}"

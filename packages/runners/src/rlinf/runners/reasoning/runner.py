@@ -208,6 +208,7 @@ class ReasoningRunner:
         evaluated = self.evaluate(self.evaluator.protocol(final=True))
         report, tokens = evaluated.report, {"rollout/total_tokens": float(self.tokens)}
         record.log.write(self.step, {**report.scalars(), **tokens, "time/wall_s": self.folder.wall_s})
+        # Before workers are closed, as one that can't close must lose nothing.
         write_report(self.folder, self.cfg.runner, report, tokens)
         self.phases.wait(self.rollout.close(), self.actor.close())
         for text in shown(evaluated.groups, SHOWN):

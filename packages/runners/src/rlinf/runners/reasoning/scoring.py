@@ -51,6 +51,7 @@ def pieces(rows: Rows, width: Rows, *, size: int | None, tokens: int | None) -> 
     begin = 0
     for end in range(1, len(ordered) + 1):
         last = end == len(ordered)
+        # Rows come in order of their widths: the next one would be the widest of the piece.
         count = end + 1 - begin
         full = not last and (
             (size is not None and count > size) or (tokens is not None and count * int(width[ordered[end]]) > tokens)

@@ -109,6 +109,7 @@ def example_with_tools(problem: Problem, tokenizer: Tokenizer, use: ToolUseConfi
     for turn in problem.turns:
         text = turn.text + form.write_calls(turn.calls)
         tokens = tokenizer.encode(text, add_special_tokens=False)
+        # A closing tag ends a turn when the model writes it, and no further token follows.
         if not tokens or not (tokens[-1] in ends or text.endswith(conversation.stops)):
             tokens = [*tokens, tokenizer.eos_token_id]
         nothing = np.zeros(len(tokens), np.float32)
@@ -164,6 +165,7 @@ def laid_out(rows: Sequence[Sequence[Example]], *, pad_id: int) -> Batch[Tensor]
             tokens = torch.tensor([*each.prompt, *each.response])
             end = begin + len(tokens) - 1
             ids[row, begin:end], action[row, begin:end], segment[row, begin:end] = tokens[:-1], tokens[1:], number
+            # The column of the last token of the prompt decides the first one of the response.
             first = begin + len(each.prompt) - 1
             mask[row, first:end] = True
             mask[row, [first + place for place in each.read]] = False

@@ -65,6 +65,7 @@ def warm_start(source: Section, launch: Callable[[SFTConfig], WorkerGroup[SFTAct
     runner = SFTRunner(cfg=cfg, actor=actors, folder=open_run_folder(cfg))
     runner.init_workers()
     made = runner.run()
+    # The actors of the run come to the same devices.
     actors.shutdown()
     return made
 
@@ -91,6 +92,7 @@ def warm_start_config(source: Section) -> SFTConfig:
         "data": {**_of_task(data, subsection(own, "data")), **_tools(source), **subsection(own, "data")},
         "actor": {"model": model, **subsection(own, "actor")},
     }
+    # Read twice, as the name of the folder follows from all values, defaults among them.
     digest = _digest(read_sft(merged), earlier=_name_of_stage_before(source))
     return read_sft({**merged, "runner": {**merged["runner"], "experiment_name": digest}})
 

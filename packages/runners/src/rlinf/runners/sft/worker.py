@@ -95,6 +95,7 @@ class FineTuningWorker(Worker, ABC):
         share, shares = share_of(self.cfg.actor.trainer, self.rank, self.world_size)
         metrics: list[Mapping[str, Statistic]] = []
         for step in range(first, first + count):
+            # Every rank draws the whole batch, and takes its share of it.
             chosen = list(drawn(self.count(), step, size, seed))
             metrics.append(self.take_step(chosen[share::shares], step))
         return merge(metrics)

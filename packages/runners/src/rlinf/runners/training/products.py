@@ -39,6 +39,7 @@ def choose_products(policy: Any) -> None:
 
 def _large(policy: torch.nn.Module) -> bool:
     """Whether it multiplies by a matrix of so many numbers."""
+    # The matrix of an embedding is looked up in, not multiplied by.
     looked_up = {id(module.weight) for module in policy.modules() if isinstance(module, torch.nn.Embedding)}
     sizes = (each.shape[-2] * each.shape[-1] for each in policy.parameters() if each.dim() > 1 and id(each) not in looked_up)
     return max(sizes, default=0) >= LARGE

@@ -53,6 +53,7 @@ def lag_scalars(lags: Mapping[int, int]) -> dict[str, float]:
     passed, median = 0, 0
     for lag, count in lags.items():
         passed += count
+        # Of two in the middle the lower one.
         if 2 * passed >= total:
             median = lag
             break

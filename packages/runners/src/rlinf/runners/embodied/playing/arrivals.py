@@ -62,6 +62,7 @@ class Arrivals:
         self._waiting = self._waiting or [deque() for _ in range(env_ranks)]
         while any(len(sent) < epochs for sent in self._waiting):
             env_rank, part, number = cast("tuple[int, Trajectory[Any], int]", trajectories.get(key=self._rank))
+            # The first number of a worker is taken as it is: a run that resumes does not begin at 0.
             expected = self._expected.get(env_rank, number)
             if number > expected:
                 problem = f"expected rollout epoch {expected} of env[{env_rank}], found {number}"
@@ -98,6 +99,7 @@ class Arrivals:
         senders = _nested(load_file(file))
         # Every env worker has sent at least as many rollout epochs as were waited for.
         ordered = [senders[env_rank] for env_rank in sorted(senders, key=int)]
+        # By number: as texts, 10 comes before 2.
         self._waiting = [deque(Trajectory(**parts[number]) for number in sorted(parts, key=int)) for parts in ordered]
         return True
 

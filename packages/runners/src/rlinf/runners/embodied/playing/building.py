@@ -54,6 +54,7 @@ def _keyed(config: TrainEnvConfig | EvalEnvConfig) -> Generator[None]:
     except ConfigError as error:
         section = "env.train" if isinstance(config, TrainEnvConfig) else "env.eval"
         env, _, name = error.place.partition(".")
+        # No key is called so: what asks an environment for pictures is the film.
         if isinstance(config, EvalEnvConfig) and config.video_cfg.save_video and name == "render":
             name = FILMED.removeprefix("env.eval.")
         for part, prefix in ((config, section), (config.init_params, f"{section}.init_params")):

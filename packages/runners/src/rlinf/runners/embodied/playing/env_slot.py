@@ -157,6 +157,7 @@ class EnvSlot:
         """Lets the observations of the episodes that have just ended ride along with the next request."""
         self._final_envs = np.flatnonzero(self.ended)
         self._final_names = [self._names[env] for env in self._final_envs]
+        # Copied, as the reset that follows may write into the same memory.
         self._finals = tree_map(np.copy, tree_index(self._obs, self._final_envs))
 
     def ask(self, sender: RequestSender, key: tuple[int, ...]) -> None:

@@ -61,11 +61,13 @@ def _in_real_time(
             sender.ask(env_slot.slot, (next(numbers),), tree_index(obs, begins))
             first = env_slot.clipped(env_slot.answer((yield)).decision.action)
             timing.expect_fitting(first.shape[1], "env.eval.real_time_chunking")
+            # K − s steps, as every later chunk leaves behind its horizon.
             left = first[:, : first.shape[1] - horizon]
             rests |= {episodes[row]: chunk for row, chunk in zip(begins, left, strict=True)}
         rest = np.stack([rests[episode] for episode in episodes])
         chunks = ChunksInExecution(rest=rest, delay=delay) if timing.guidance else None
         sender.ask(env_slot.slot, (next(numbers),), obs, chunks=chunks)
+        # `begin` takes one step at least.
         if delay:
             with env_slot.located():
                 player.begin(rest[:, :delay])

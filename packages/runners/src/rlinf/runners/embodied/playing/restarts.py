@@ -39,6 +39,7 @@ class Parts:
     def done(self) -> bool:
         """Whether all have ended, or one has failed."""
         ended = [part for part in self.parts if part.done()]
+        # A failure ends the wait for all, whatever the others are doing.
         return len(ended) == len(self.parts) or any(map(failed, ended))
 
     def consume_durations(self) -> dict[str, float]:
@@ -128,7 +129,9 @@ class EnvRestarts:
         one: Any = self._env.execute_on(rank)
         self._build(one.init_worker(topology.slots["train"]), iterations)
         self._build(one.connect(topology, restarts), iterations)
+        # Not before: one that dies while it is built counts as not built, and is built once more.
         self._built[rank] = restarts
+        # What it had played to the end before it died is not played again.
         lost = {step: each for step, each in iterations.items() if failed(each.env.parts[rank])}
         for step, iteration in sorted(lost.items()):
             self._play_again(topology, step, iteration, Attempt(rank, restarts))

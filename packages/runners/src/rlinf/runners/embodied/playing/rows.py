@@ -103,6 +103,7 @@ class RowCollector:
 
         def gather(arrays: list[Any]) -> Any:
             picked = np.stack(arrays)[index]
+            # A zero of the same type: a plain 0 would turn flags into numbers.
             return np.where(mask.reshape(mask.shape + (1,) * (picked.ndim - 2)), picked, np.zeros((), picked.dtype))
 
         context: Tree[Any] = tree_map(gather, tree_combine(list, [d.context for d in self._decisions]))
@@ -162,6 +163,7 @@ class RowCollector:
         total = len(self._decisions)
         for row, (e, s, n) in enumerate(zip(env, start, length, strict=True)):
             last = int(s + n)
+            # A row that ends sooner ends with its episode, whose final observation was valued, too.
             values[row, n] = bootstrap[e] if last == total else self._final_values[last - 1, int(e)]
         return values
 

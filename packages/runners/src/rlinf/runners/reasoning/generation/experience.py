@@ -108,6 +108,7 @@ class Generation:
             needed=needed,
             samples=config.rollout.group_size,
             sampling=config.rollout.sampling_params,
+            # `runner.transcripts` counts problems of an iteration, not of a wave.
             shown=config.runner.transcripts if wave == 0 else 0,
         )
         return self._jobs.start(job)

@@ -172,6 +172,7 @@ class GenerationJobs:
     def _rebuild(self, rank: int) -> None:
         self.restarted += 1
         for running in self._under_way:
+            # Looked at, so that a failure that is made up for is not reported as unhandled.
             for handle in [running.handles[rank], *(moved.handle for moved in running.moved if moved.rank == rank)]:
                 failed(handle)
         self._phases.wait(self._groups.rollout.execute_on(rank).init_worker(self._topology))

@@ -97,11 +97,13 @@ class JobSpec:
 
     def _shares(self, ranks: int) -> list[tuple[tuple[PromptGroup, ...], int]]:
         """What is held goes to who holds it, the rest one after the other to who has the fewest; with nothing held: in turn."""
+        # A run that resumes may have fewer rollout workers than the one that wrote these groups.
         holders = [each.held.rank if each.held is not None and each.held.rank < ranks else None for each in self.prompt_groups]
         count = [holders.count(rank) for rank in range(ranks)]
         owners: list[int] = []
         for holder in holders:
             owner = min(range(ranks), key=lambda rank: count[rank]) if holder is None else holder
+            # Those that are held were counted above.
             count[owner] += holder is None
             owners.append(owner)
         own = [
@@ -179,6 +181,7 @@ class ProblemSource:
 def _to_plain(prompt_group: PromptGroup) -> dict[str, Any]:
     """A group in numbers and texts that JSON keeps to the bit."""
     partial = [
+        # As floats of Python, to which a float32 goes and comes back without a loss.
         {"tokens": part.tokens.tolist(), "logprob": part.logprob.tolist(), "version": part.version.tolist(), "finish": part.finish}
         for part in prompt_group.partial
     ]

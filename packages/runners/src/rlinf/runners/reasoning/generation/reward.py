@@ -105,6 +105,7 @@ class LanguageRewardWorker(Worker, ABC):
             channels: where completions come from, and the way to inference.
         """
         state = self._ready()
+        # Also of groups that are handed over, as they come to the reward worker of the share that they were of at first.
         expected = sum(job.share(rank, state.topology.rollout_ranks)[1] for rank in state.topology.scored_by(self.rank))
         asks = state.topology.inference_ranks > 0 and job.split == "train"
         reports: dict[int, GroupReport] = {}
@@ -145,6 +146,7 @@ class LanguageRewardWorker(Worker, ABC):
         for group, item in [entry for entry in pending.items() if wait or entry[1].scores.done()]:
             with self.worker_timer("wait_for_scores"):
                 scores = self._ready().scorer.result(item.scores, len(pending))
+            # Groups are equal whatever was written of them before, so that one that has gone on is found.
             report = self._report(job, item, scores, with_text=item.written.prompt_group in job.prompt_groups[: job.shown])
             reports[group] = report
             del pending[group]

@@ -120,6 +120,7 @@ class LanguageRolloutWorker(Worker, ABC):
         if self._engine is not None:
             return
         torch.set_num_threads(self.threads)
+        # Not the weights that the run starts from: others are given before anything is written.
         policy = build_policy(self.cfg, starting_weights=False, rollout=True).eval()
         check_temperature(policy, self.cfg.rollout.sampling_params)
         generator = self.cfg.rollout.generator.build(policy, rank=self.rank, world_size=self.world_size)
@@ -140,9 +141,11 @@ class LanguageRolloutWorker(Worker, ABC):
     async def sync_model_from_actor(self) -> int:
         """Takes over the actor's weights, also while responses are being written; returns their version."""
         engine, held = self._ready()
+        # Of all actors the first one sends; see `publish`.
         received = self.cfg.weight_sync.recv(self.messenger, held, engine.topology.actor, 0)
         version = received.version
         await self._take(received)
+        # What is still held here would not be given back.
         del received
         self._rest()
         return version

@@ -84,6 +84,7 @@ def even_out(
             if any(running.tail(rank).done() for rank in range(rollout.world_size)):
                 _hand_over(running, policy, rollout, channels)
             with suppress(DeadlineExceeded):
+                # Any of them will do, as it is only waited for until the next look.
                 left[0].wait(timeout=LOOK_S)
         except WorkerError:
             return

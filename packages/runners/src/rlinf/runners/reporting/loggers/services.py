@@ -25,6 +25,7 @@ class WandbLogger:
         wandb: Any = importlib.import_module("wandb")
         identity = run.identity()
         try:
+            # `allow` goes on with the run of that id, or begins it if there is none.
             self._run: Any = wandb.init(
                 project=run.project, name=run.name, id=identity, resume="allow", dir=str(run.folder), config=dict(run.config)
             )

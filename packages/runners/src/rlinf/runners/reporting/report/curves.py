@@ -92,6 +92,7 @@ def _ticks(low: float, high: float) -> list[float]:
     """Round numbers, the first at or below `low`, the last at or above `high`, three to seven of them."""
     rough = (high - low) / 4
     power = 10 ** math.floor(math.log10(rough))
+    # 1e-9: what is round but for the last digits counts as round.
     step = next(power * size for size in (1, 2, 2.5, 5, 10) if power * size >= rough * (1 - 1e-9))
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return [number * step for number in range(first, last + 1)]

@@ -121,6 +121,7 @@ def _parsed(text: str, place: str) -> Mapping[str, Any]:
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     for key, each in value.items():
+        # An empty section is a value, which would be lost otherwise.
         if isinstance(each, Mapping) and each:
             yield from _flat(cast(Mapping[str, Any], each), f"{prefix}{key}.")
         else:

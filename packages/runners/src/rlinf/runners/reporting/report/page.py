@@ -102,6 +102,7 @@ def _curves(runs: Sequence[MeasuredRun]) -> str:
             grouped.setdefault(name.partition("/")[0], {})[name] = lines
     parts = [f"<h2>Curves</h2><p>{legend([run.name for run in runs])}<span class='axis'>along: {axis}s</span></p>"]
     for group, found in grouped.items():
+        # A curve that never moves shows no more than its number.
         still = {
             name: lines[0][0][1] for name, lines in found.items() if len({y for line in lines for _, y in line}) == 1 and lines[0]
         }
@@ -118,6 +119,7 @@ def _curves(runs: Sequence[MeasuredRun]) -> str:
 
 def _times(runs: Sequence[MeasuredRun]) -> str:
     """Mean seconds of an iteration, by what they went into."""
+    # Rates are no seconds, and `wall_s` is of the whole run.
     names = [name for run in runs for name in run.scalars if name.startswith("time/") and not name.endswith(("_per_s", "wall_s"))]
     rows = [["seconds of an iteration, on average", *(run.name for run in runs)]]
     for name in dict.fromkeys(names):

@@ -73,6 +73,7 @@ class Replicated:
         gradients = self.gradients(parameters)
         if self._ranks.alone:
             return
+        # Sorted, because ranks have to send their messages in the same order.
         for dtype in sorted({gradient.dtype for gradient in gradients}, key=str):
             same = [gradient for gradient in gradients if gradient.dtype == dtype]
             flat = self._ranks.all_reduce(torch.cat([gradient.reshape(-1) for gradient in same]))
@@ -99,4 +100,5 @@ class Replicated:
 
 def total_square(gradients: Sequence[Tensor]) -> float:
     """Σ g² over the entries of these tensors."""
+    # Squared as a Python float: the square of a large norm is infinite in float32.
     return float(torch.nn.utils.get_total_norm(gradients)) ** 2 if gradients else 0.0

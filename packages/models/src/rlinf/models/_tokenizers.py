@@ -16,6 +16,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 SPECIAL = ("<pad>", "<bos>", "<eos>", "<image>")
 """Ids 0 to 3."""
 
+# The words of the models' own prompts and of common tasks, so that they take few tokens.
 _WORDS = """In: What action should the robot take to move to the block that is red?
 In: What action should the robot take to move to the block that is green?
 In: What action should the robot take to move to the block that is blue?

@@ -113,9 +113,11 @@ def acting(
         chunk=chunk,
         largest_action=largest_action,
         largest_action_key=largest_action_key,
+        # Steps of the ODE have no density; with `matching` something else stands for the log-probability.
         scored=sampling is None or sampling.noise_method != "flow_ode" or sampling.likelihood == "matching",
         flow_regression=sampling is not None and sampling.likelihood == "matching",
         flow_regression_key="" if sampling is None else "sampling.likelihood: matching",
+        # All that act here draw by `flow.draws`, which takes a generator for each run of rows.
         row_generators=True,
         real_time_chunking=sampling is not None,
     )

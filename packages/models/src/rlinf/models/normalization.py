@@ -82,6 +82,7 @@ class Normalizer(nn.Module):
 
     def fit(self, values: ArrayLike) -> None:
         """Takes the statistics of data `[N, D]`, of all its dimensions."""
+        # Statistics that were there before may have left dimensions out.
         everywhere = np.ones(len(self.mask), np.bool_)
         self.set_statistics({**compute_statistics(values), "mask": everywhere})
 

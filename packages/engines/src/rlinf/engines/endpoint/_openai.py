@@ -62,6 +62,7 @@ class Endpoint:
         self._places: Final = asyncio.Semaphore(config.max_concurrent)
         self._waiting = 0
         self._numbers: Final = itertools.count(1)
+        # Some more than may wait, so that a refusal or a health check finds a connection, too.
         most = config.max_concurrent + config.max_waiting + 64
         self._server: Final = HTTPServer(self._handle, _refusal, max_bytes=config.max_request_bytes, max_connections=most)
         self._address = ""
@@ -83,6 +84,7 @@ class Endpoint:
         except OSError as error:
             place = f"{self._config.host}:{port}"
             raise ConfigError("endpoint.port", f"can't listen at {place}: {error}", "Choose another, or 0.") from None
+        # An address of IPv6 stands in brackets within a URL.
         host = f"[{self._config.host}]" if ":" in self._config.host else self._config.host
         self._address = f"http://{host}:{port}"
 
@@ -134,6 +136,7 @@ class Endpoint:
         if request.method == "GET" and request.path == "/health":
             return HTTPAnswer(content={"status": "ok"})
         key = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
+        # In constant time: how long a comparison takes must not tell how much of a key is right.
         if self._key and not hmac.compare_digest(key.encode(), self._key.encode()):
             raise APIError(401, "a wrong key, or none", code="invalid_api_key")
         name, path = split_path(request.path)
@@ -161,6 +164,7 @@ class Endpoint:
             session.reward(feedback.reward, feedback.id)
         except ConfigError as error:
             raise APIError(404, str(error), param="id") from None
+        # Whoever opened a session reads its rewards from its branches.
         if not self._sessions.is_open(session.name):
             for branch in session.rated(feedback.id):
                 # Where nobody learns from ratings, the newest are kept.
@@ -171,6 +175,7 @@ class Endpoint:
 
     async def _in_time(self, chat: ChatRequest, session: Session) -> HTTPAnswer:
         """An answer within the bounds on requests and time."""
+        # `max_waiting` may be 0, which refuses nobody as long as a place is free.
         if self._waiting >= self._config.max_waiting and self._places.locked():
             raise APIError(429, f"{self._waiting} requests wait already", code="rate_limit_exceeded")
         begin = asyncio.get_running_loop().time()

@@ -85,9 +85,11 @@ class Answering:
                 await asyncio.wait([choice.task for choice in choices], timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
                 for index, choice in enumerate(choices):
                     new = self._news(chat, choice)
+                    # Log-probabilities come with the last text, which then has to be all of it.
                     if new and not (chat.tools or chat.logprobs):
                         choice.sent += new
                         yield piece(head, index, {"content": new})
+                # Without progress there is nothing to look at before the end.
                 if all(choice.task.done() or not isinstance(self._generator, HasProgress) for choice in choices):
                     await asyncio.wait([choice.task for choice in choices])
             replies = self._recorded(chat, session, name, prompt, choices)
@@ -123,9 +125,11 @@ class Answering:
         ends = list(sampling.stop_token_ids or (self._tokenizer.eos_token_id,))
         ends += turn_ends(self._tokenizer, self._form, chat.tools if chat.calls_tools else ())
         texts = [self._tokenizer.encode(text, add_special_tokens=False) for text in chat.stop]
+        # Behind a single token the engine ends by itself; longer texts are looked for as they are written.
         ends += [tokens[0] for tokens in texts if len(tokens) == 1]
         room = self._generator.context_length if isinstance(self._generator, HasContext) else None
         most = sampling.max_new_tokens
+        # The bound is that of the generator, which does not write for a session with a writer of its own.
         if room is not None and session.write is None:
             if length >= room:
                 found = f"the messages are {length} tokens, and the model reads and writes {room}"
@@ -183,6 +187,7 @@ class Answering:
         replies: list[Reply] = []
         for choice in choices:
             completion = cut_at(choice.task.result(), self._tokenizer, self._stops(chat))
+            # An abort because of a text that stops it has become a stop in `cut_at`; any other leaves half an answer.
             if completion.finish in ("abort", "error"):
                 raise APIError(503, "the request was ended before it was complete", code="aborted")
             tools = chat.tools if chat.calls_tools else ()

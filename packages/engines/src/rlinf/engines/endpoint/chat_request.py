@@ -95,10 +95,12 @@ def read_request(body: bytes) -> ChatRequest:
     tools = _tools(given.get("tools") or [])
     stop = given.get("stop") or ()
     stream_options = _mapping(given.get("stream_options"))
+    # OpenAI's newer name for the same; older clients send the other.
     named = "max_completion_tokens" if given.get("max_completion_tokens") is not None else "max_tokens"
     return ChatRequest(
         messages=_messages(given.get("messages")),
         tools=tools,
+        # Sorted, as it is compared: a request goes on from an earlier one only if it has the same tools.
         tools_key=json.dumps([tool.schema for tool in tools], sort_keys=True),
         calls_tools=bool(tools) and _tool_choice(given.get("tool_choice")),
         choices=int(_number(given, "n", 1, MOST_CHOICES, whole=True) or 1),
@@ -133,6 +135,7 @@ def read_feedback(body: bytes) -> Feedback:
     given = read_object(body)
     accepted, value = given.get("accepted"), given.get("reward")
     value = float(accepted) if isinstance(accepted, bool) and value is None else value
+    # To Python, true is a number.
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise APIError(400, "expected a finite 'reward', or 'accepted' as true or false", param="reward")
     answer, user = (None if given.get(name) is None else str(given[name]) for name in ("id", "user"))
@@ -191,6 +194,7 @@ def _message(number: int, given: Any) -> ChatMessage:
     if not isinstance(given, Mapping):
         raise APIError(400, f"expected an object, found {given!r:.80}", param=place)
     fields = cast("Mapping[str, Any]", given)
+    # A newer and an older name of OpenAI for the same.
     role = {"developer": "system", "function": "tool"}.get(str(fields.get("role")), str(fields.get("role")))
     if role not in ("system", "user", "assistant", "tool"):
         raise APIError(400, f"expected system, developer, user, assistant or tool, found '{role}'", param=f"{place}.role")
@@ -198,6 +202,7 @@ def _message(number: int, given: Any) -> ChatMessage:
     if role != "assistant":
         return ChatMessage(role=role, content=text)
     calls = tuple(_call(each, f"{place}.tool_calls") for each in fields.get("tool_calls") or ())
+    # As in `Reply.message`, to which it must be equal for the conversation to go on from that answer.
     return ChatMessage(role=role, content=text.strip(), calls=calls)
 
 
@@ -211,6 +216,7 @@ def _text(content: Any, place: str) -> str:
     parts: list[str] = []
     for part in cast("Sequence[Any]", content):
         fields = _mapping(part)
+        # A part of an assistant's message may be a refusal, whose text has another name.
         text = fields.get("text", fields.get("refusal"))
         if not isinstance(text, str):
             raise APIError(400, f"expected parts of text, found one of type '{fields.get('type')}'", param=place)

@@ -90,6 +90,7 @@ class ConversationTree:
         """
         parent = prompt.parent
         read = prompt.tokens[len(parent.tokens) :] if parent is not None else prompt.tokens
+        # A turn keeps the results that it got first; branches of it may have been told others.
         if parent is not None and prompt.results and not parent.turn.results:
             parent.turn = replace(parent.turn, results=prompt.results)
         turn = Turn(prompt=read, completion=completion, text=text, calls=tuple(calls))
@@ -121,6 +122,7 @@ class ConversationTree:
     def _begun(self, request: ChatRequest) -> Prompt:
         messages = self._read(request.messages)
         if self.plain:
+            # With what the tokenizer puts in front of a text, for no template does it here.
             tokens = self.tokenizer.encode("".join(message["content"] for message in messages))
         else:
             messages = with_instructions(messages, self.form.instructions(request.tools))

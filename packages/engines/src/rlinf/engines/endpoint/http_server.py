@@ -108,6 +108,7 @@ class HTTPServer:
         """Requests of one connection, one after the other."""
         while True:
             try:
+                # Over head and body together: who sends a byte at a time would otherwise hold a connection for ever.
                 async with asyncio.timeout(IDLE_S):
                     request = await self._read(reader, writer)
             except BadRequest as error:
@@ -131,6 +132,7 @@ class HTTPServer:
     async def _while_there(self, reader: asyncio.StreamReader, task: asyncio.Future[Any]) -> Any:
         """The result of a task; it is cancelled when the client is gone, and the result is None."""
         try:
+            # asyncio tells nobody that a client is gone as long as nothing is read from it.
             while not task.done() and not reader.at_eof():
                 await asyncio.wait([task], timeout=LOOK_S)
             return task.result() if task.done() else None
@@ -160,6 +162,7 @@ class HTTPServer:
 
 
 def _head(head: bytes) -> tuple[str, str, dict[str, str]]:
+    # Every byte is a character of latin-1, so that no head can fail here.
     first, *lines = head.decode("latin-1").split("\r\n")
     words = first.split(" ")
     if len(words) != 3 or not words[2].startswith("HTTP/1."):

@@ -164,6 +164,7 @@ def _before_calls(text: str, calls: Sequence[ToolCall], form: ToolFormat, tools:
     """What stands before the first call: the longest beginning without which the rest still makes the same calls."""
     bare = [replace(call, fault="") for call in calls]
     for place in reversed(range(len(text))):
+        # Every format begins a call with a tag or with an object of JSON.
         if text[place] in "<{" and [replace(call, fault="") for call in form.parse(text[place:], tools)] == bare:
             return text[:place].rstrip()
     return ""

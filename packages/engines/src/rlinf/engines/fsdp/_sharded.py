@@ -112,6 +112,7 @@ class Sharded:
         """This rank's shard."""
         if not isinstance(like, DTensor):
             return whole.to(like.device)
+        # With `cpu_offload` shards rest in host memory, and are exchanged on the device all the same.
         moved = whole.to(like.device_mesh.device_type)
         return distribute_tensor(moved, like.device_mesh, like.placements).to(like.device)
 

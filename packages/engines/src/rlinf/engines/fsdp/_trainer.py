@@ -177,6 +177,7 @@ class FSDPTrainer(Leaving):
         try:
             with self._computing():
                 for i in range(rounds):
+                    # Where others have more, the last one again, only to keep pace with them.
                     batch = on_device(micro_batches[min(i, len(micro_batches) - 1)], self.device)
                     output = self._own_loss(batch, loss)
                     if i < len(micro_batches):
@@ -199,6 +200,7 @@ class FSDPTrainer(Leaving):
                 metrics = {**metrics, "shared_tokens": merge([shared_tokens(part) for part in parts])["shared_tokens"]}
             for i in range(len(parts), rounds):
                 self._backward(parts[-1], output_of, last=i == rounds - 1, idle=True)
+        # Half of a gradient must not be left, to which the next step would add.
         except BaseException:
             self._optimizers.zero_grad()
             self._layout.rest()
@@ -255,6 +257,7 @@ class FSDPTrainer(Leaving):
         with self._computing():
             output = output_of(part, moved)
             total = output.total
+            # An idle pass goes back as well, because FSDP gathers weights and adds gradients on the way.
             (total * (0.0 if idle else self._optimizers.scale.factor)).backward()  # pyright: ignore[reportUnknownMemberType]
         return {"loss": Metric(output.total.item(), output.weight.item()), **output.metrics}
 

@@ -66,6 +66,7 @@ class Saver:
         Raises:
             CheckpointError: a file is missing, damaged, of another version than its neighbours, or made for another model.
         """
+        # An export lies beside the shards, which alone have what optimizers remember.
         if not (folder / SHARDS).is_dir():
             return self._load_whole(folder)
         from rlinf.engines.fsdp import _distributed_checkpoint as shards
@@ -95,6 +96,7 @@ class Saver:
         label = {"version": str(version)}
         if whole or self._config.export:
             state: dict[str, Tensor] = self._module.state_dict()
+            # Every rank takes part in putting them together, and rank 0 alone writes.
             weights = {name: self._layout.whole(state[name]) for name in sorted(state)}
             if self._ranks.rank == 0:
                 write_tensors(folder / MODEL, weights, {**label, "format": "pt"})
@@ -131,6 +133,7 @@ class Saver:
             for name, tensor in state.items():
                 tensor.copy_(self._layout.part(tensors[name], tensor))
         self._optimizers.scale.restore(memory)
+        # What has no slash in its name is the scale of the loss.
         self._remember({name: tensor for name, tensor in memory.items() if "/" in name})
         if (folder / _random_file(self._ranks.rank)).exists():
             restore_random_state(read_tensors(folder / _random_file(self._ranks.rank))[0])

@@ -56,6 +56,7 @@ class Scores(nn.Module):
         def cast_leaf(leaf: Any) -> Tensor:
             return leaf.to(dtype) if leaf.is_floating_point() else leaf
 
+        # Only what the policy sees: what a loss compares with keeps its precision.
         trajectory = batch.trajectory
         return replace(batch, trajectory=replace(trajectory, context=tree_map(cast_leaf, trajectory.context)))
 
@@ -67,6 +68,7 @@ def _precise(tensor: Tensor | None) -> Tensor | None:
 
 def on_device(batch: Batch[Any], device: torch.device) -> Batch[Tensor]:
     """The batch as tensors on a device; the batch itself if it is there."""
+    # The reward stands for all, as a batch is moved as a whole.
     reward = batch.trajectory.reward
     if isinstance(reward, Tensor) and reward.device == device:
         return batch

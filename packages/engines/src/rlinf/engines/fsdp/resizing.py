@@ -88,6 +88,7 @@ def _from_first(state: TrainerState, ranks: Ranks) -> TrainerState:
     written = json.dumps([state.version, named]).encode()
     size = torch.tensor([len(written)], dtype=torch.int64)
     ranks.broadcast(size)
+    # On other ranks only the length counts, as rank 0 overwrites it.
     header = torch.frombuffer(bytearray(written.ljust(int(size), b" ")[: int(size)]), dtype=torch.uint8).clone()
     ranks.broadcast(header)
     version, described = json.loads(header.numpy().tobytes())

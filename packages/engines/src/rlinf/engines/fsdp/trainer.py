@@ -106,6 +106,7 @@ class FSDPTrainerConfig:
         from rlinf.engines.fsdp._trainer import FSDPTrainer
         from rlinf.engines.ranks import join
 
+        # Several ranks that have nowhere to meet share a process.
         fsdp = self.fsdp_config if rendezvous or world_size == 1 else self.fsdp_config.in_one_process()
         config = replace(self, optim=self.optim.spanning(training_steps), fsdp_config=fsdp)
         device, grouped = FSDPTrainer.device_of(policy), fsdp.shards(world_size)

@@ -153,6 +153,7 @@ class OpenAIEngine:
         folder = Path(cast("str", config.update_folder)).absolute() / f"rank_{self._rank}"
         self._policy.save_network(folder)
         try:
+            # A path that begins with a slash leaves the `/v1` of `base_url` behind.
             url = urljoin(config.base_url, cast("str", config.update_path))
             answer: Any = await self._client.post(url, cast_to=object, body={"model_path": str(folder)})
         except openai.OpenAIError as error:

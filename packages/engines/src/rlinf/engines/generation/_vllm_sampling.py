@@ -60,10 +60,12 @@ class SeededDraw(_interface.LogitsProcessor):
         """Follows requests into, through and out of the batch."""
         if batch_update is None:
             return
+        # vLLM asks for this order: removed, added, moved.
         for row in batch_update.removed:
             self._rows.pop(row, None)
         for row, params, _, written in batch_update.added:
             arguments: dict[str, Any] | None = cast("dict[str, Any]", params.extra_args or {}).get(EXTRA)
+            # It may take the row of a request that is not named among those removed.
             self._rows.pop(row, None)
             if arguments is not None:
                 self._rows[row] = Drawn(arguments, written)

@@ -60,6 +60,7 @@ def _weights(scores: Scores[Tensor], size: float) -> Cause | None:
         differ = sorted(name for name in rollout.keys() | trainer.keys() if rollout.get(name) != trainer.get(name))
         if differ:
             return Cause("weights", 1.0, f"{len(differ)} of {len(trainer)} tensors differ, the first is {differ[0]}", remedy)
+        # Equal checksums rule other weights out, whatever the versions say.
         return None
     if scores.version is None or scores.trainer_version is None:
         return None
@@ -116,6 +117,7 @@ def _shift(scores: Scores[Tensor], size: float) -> Cause | None:
     if not left:
         return None
     best = min(left, key=lambda shift: left[shift])
+    # Over what counts, as those that are left; `size` is over all columns.
     before = float(gap_of(scores)[mask].abs().mean())
     explains = 1 - left[best] / before
     where = f"{abs(best)} {'later' if best > 0 else 'earlier'}"
@@ -145,6 +147,7 @@ def _precision(scores: Scores[Tensor], size: float) -> Cause | None:
         return None
     evidence = f"the gap is {typical:.2g} on average and has no direction (its mean is {mean:.2g})"
     remedy = "Score and generate in the same type and with the same kernels, or raise actor.logprob_tolerance."
+    # As little as is named at all, so that whatever explains more comes first.
     return Cause("precision", LIKELY, evidence, remedy)
 
 

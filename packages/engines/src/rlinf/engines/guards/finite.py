@@ -34,6 +34,7 @@ class FiniteWatch:
         Raises:
             NonFiniteError: a parameter or buffer is not finite already.
         """
+        # Before any hook is set, as a context that was not entered is not left.
         state: dict[str, Tensor] = self._module.state_dict()
         for name, tensor in state.items():
             self._check(f"{self._name}.{name}", "its value", tensor, "Load another checkpoint, or look at the step before.")
@@ -41,6 +42,7 @@ class FiniteWatch:
             path = f"{self._name}.{name}" if name else self._name
             self._handles.append(part.register_forward_hook(self._watched(path)))
         for name, parameter in self._module.named_parameters():
+            # torch refuses a hook on a tensor that gets no gradient.
             if parameter.requires_grad:
                 self._handles.append(parameter.register_hook(self._gradient(f"{self._name}.{name}", "its gradient")))
         return self

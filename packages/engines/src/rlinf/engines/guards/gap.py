@@ -54,6 +54,7 @@ def drift(rollout: Tensor, trainer: Tensor, mask: Tensor, *, tolerance: float = 
         weight = float(gap.numel())
         return {
             "logprob_gap/k1": Metric(-float(gap.sum()), weight),
+            # For a small Δ, e^Δ − 1 would lose most of its digits.
             "logprob_gap/k3": Metric(float((torch.expm1(gap) - gap).sum()), weight),
             "logprob_gap/abs": Metric(float(gap.abs().sum()), weight),
             "logprob_gap/max_bound": LargestBound(float((gap.abs() ** POWER).sum())),

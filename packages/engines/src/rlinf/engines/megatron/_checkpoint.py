@@ -77,6 +77,7 @@ class Checkpoint:
         """`<weight>/<key>` → what the optimizer remembers, whole; what counts steps is the same for all weights."""
         masters = self._masters
         states = {name: self._optimizers.state(held) for name, held in masters.held.items()}
+        # Sorted, because all ranks gather them in the same order.
         keys = sorted(key for key, tensor in next(iter(states.values())).items() if tensor.dim())
         found: dict[str, Tensor] = {}
         for key in keys:
@@ -101,6 +102,7 @@ class Checkpoint:
                 raise CheckpointError(str(folder / OPTIMIZER), found, "Use another checkpoint.")
             keys = {path.rpartition("/")[2] for path in memory.names}
             for entry in self._conversion.own:
+                # Where there is a master, the weight of the model is only what it was rounded to.
                 source = memory if MASTER in keys else model
                 suffix = f"/{MASTER}" if MASTER in keys else ""
                 part = self._conversion.part(entry, lambda name, s=source, end=suffix: s.read(f"{PREFIX}{name}{end}"))
@@ -118,9 +120,11 @@ class Checkpoint:
             first = f"{PREFIX}{entry.sources[0]}"
             state = held.setdefault(self._masters.held[entry.name], {})
             for key in sorted(keys):
+                # A count of steps is the same for all sources of a weight.
                 value = memory.read(f"{first}/{key}")
                 if value.dim():
                     value = self._conversion.part(entry, lambda name, end=key: memory.read(f"{PREFIX}{name}/{end}"))
+                    # A slice would keep the memory of the whole.
                     value = self._masters.own(entry.name, value).clone()
                 state[key] = value.to(self._device)
         return held

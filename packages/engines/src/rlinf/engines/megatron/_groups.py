@@ -66,6 +66,7 @@ class Groups:
             pipeline_model_parallel_size=config.pipeline_model_parallel_size,
             context_parallel_size=config.context_parallel_size,
             expert_model_parallel_size=config.expert_model_parallel_size,
+            # `Mixture` has whole experts.
             expert_tensor_parallel_size=1,
             # Megatron takes whole minutes.
             distributed_timeout_minutes=max(1, math.ceil(config.timeout_s / 60)),
@@ -82,6 +83,7 @@ class Groups:
             experts=parallel_state.get_expert_model_parallel_group(),
             expert_copies=parallel_state.get_expert_data_parallel_group(),
             expert_model=parallel_state.get_expert_tensor_model_pipeline_parallel_group(),
+            # Stages in the middle have none, at which Megatron would raise.
             ends=parallel_state.get_embedding_group(check_initialized=False),
         )
 

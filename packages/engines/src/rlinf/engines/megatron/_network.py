@@ -151,6 +151,7 @@ class Network:
         segments = leaves.get(SEGMENTS, torch.ones_like(ids))
         horizon, parts = ids.shape[1], self._config.context_parallel_size
         unit = parts * (self._config.tensor_model_parallel_size if self._config.sequence_parallel else 1)
+        # All ranks that share a row must have the same number of its columns.
         ids, segments, tokens, mask = (
             functional.pad(tensor, (0, -horizon % unit)) for tensor in (ids, segments, action.flatten(1), mask)
         )

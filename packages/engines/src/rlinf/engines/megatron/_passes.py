@@ -80,6 +80,7 @@ def _pipelined(network: Network, parts: Sequence[Columns], finish: Finish, *, le
         data_iterator=iter(range(len(parts))),
         model=network.module,
         num_microbatches=len(parts),
+        # With `variable_seq_lengths` stages tell each other the shapes, and neither number is read.
         seq_length=1,
         micro_batch_size=1,
         forward_only=not learn,

@@ -77,12 +77,14 @@ class MegatronTrainer(Leaving):
     def join(cls, config: MegatronTrainerConfig, policy: Any, *, rank: int, world_size: int, rendezvous: str) -> MegatronTrainer:
         """Checks the policy, meets the other ranks, and takes it over; see `MegatronTrainerConfig.build`."""
         device = checked(config, policy)
+        # Megatron makes weights and buffers on the current device.
         if device.type == "cuda":
             torch.cuda.set_device(device)
         ranks = meeting.join(rank, world_size, rendezvous, device=device, timeout_s=config.timeout_s, grouped=True)
         try:
             return cls(config, policy, ranks)
         except BaseException:
+            # Megatron's groups belong to the process, which could otherwise have no further trainer.
             leave(ranks)
             raise
 
@@ -170,6 +172,7 @@ class MegatronTrainer(Leaving):
             RLinfError: something is offloaded.
         """
         self._offloader.expect_here(PARTS, by="step")
+        # For the error alone, which every rank then raises.
         self.ranks.micro_batches(len(micro_batches), "step(micro_batches)")
         parts = micro_batches_of(micro_batches, self.config.max_tokens_per_mbs)
         columns, scored = self._prepared(parts)
@@ -185,6 +188,7 @@ class MegatronTrainer(Leaving):
         except BaseException:
             self._masters.drop()
             raise
+        # Only the last stage has losses, and all of them divide by the same weight.
         metrics = self._groups.said_by_last(summed_metrics(self.all_reduce, merge(found))[0] if found else {})
         return self._update(metrics)
 

@@ -65,6 +65,7 @@ class MegatronLayout:
         shape = _shape(network)
         ranks, stages = self.tensor_model_parallel_size, self.pipeline_model_parallel_size
         shape.check(ranks, stages)
+        # A file may leave out the head of a tied model.
         shape.expect(set(tensors) | ({"lm_head.weight"} if shape.tied else set()))
         held: dict[tuple[int, int], dict[str, Tensor]] = {(t, p): {} for t in range(ranks) for p in range(stages)}
         for entry in shape.entries(stages):
@@ -77,6 +78,7 @@ class MegatronLayout:
             file.parent.mkdir(parents=True)
             cast("Any", torch).save({"model": model, "checkpoint_version": _VERSION, "iteration": 0}, file)
         _copy_network(network, folder / "hf")
+        # At the end, because a folder that has it is taken as whole.
         (folder / TRACKER).write_text(RELEASE)
 
     def read(self, folder: Path, network: Path) -> dict[str, Tensor]:
@@ -176,6 +178,7 @@ def _copy_network(network: Path, folder: Path) -> None:
     """All small files of a folder: the configuration, and the tokenizer where it is there."""
     folder.mkdir()
     for file in sorted(network.iterdir()):
+        # An index names files of weights, which are not copied.
         if file.is_file() and file.suffix in (".json", ".txt", ".model", ".jinja") and not file.name.endswith(".index.json"):
             shutil.copyfile(file, folder / file.name)
 

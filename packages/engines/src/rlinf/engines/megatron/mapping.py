@@ -107,6 +107,7 @@ class Grouped:
     divided: bool = True
 
     def split(self, sources: Sequence[Tensor], ranks: int) -> list[Tensor]:
+        # Biases have no columns, so that only the rows are named.
         grouped = torch.cat([source.view(self.groups, -1, *source.shape[1:]) for source in sources], 1)
         return [part.flatten(0, 1) for part in grouped.chunk(ranks)]
 
@@ -197,6 +198,7 @@ class Shape:
         sliding = bool(set(getattr(config, "layer_types", None) or ()) - {"full_attention"})
         # This architecture has no types of layers.
         sliding |= family == "qwen3_moe" and config.sliding_window is not None
+        # Biases of queries, keys and values, which every qwen2 has, are the only ones that are converted.
         biased = family != "qwen2" and (config.attention_bias or (family == "llama" and config.mlp_bias))
         for wrong, what in ((sliding, "sliding windows"), (biased, "biases"), (config.hidden_act != "silu", config.hidden_act)):
             if wrong:
@@ -223,6 +225,7 @@ class Shape:
         Raises:
             ConfigError: heads, groups, hidden columns or layers can't be divided so.
         """
+        # Experts are divided as wholes.
         columns = 0 if self.experts else self.ffn
         parts = (("heads", self.heads), ("heads of keys and values", self.groups), ("columns of the MLP", columns))
         for what, count in parts:
@@ -261,6 +264,7 @@ class Shape:
         yield Entry("decoder.final_layernorm.weight", last, ("model.norm.weight",), whole)
         if not self.tied:
             yield Entry("output_layer.weight", last, ("lm_head.weight",), vocabulary)
+        # With one stage Megatron itself uses the embedding as head.
         elif last > 0:
             yield Entry("output_layer.weight", last, ("model.embed_tokens.weight",), vocabulary, repeats=True)
 
@@ -299,6 +303,7 @@ class Shape:
             ConfigError: they are not those of this architecture.
         """
         known = {source for entry in self.entries(1) for source in entry.sources}
+        # transformers lists the head of a tied model as a weight, too.
         known |= {"lm_head.weight"} if self.tied else set[str]()
         strange = sorted(set(names) ^ known)
         if strange:

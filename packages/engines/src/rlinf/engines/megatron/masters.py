@@ -46,6 +46,7 @@ class Masters(nn.Module):
         def add(parameter: Tensor) -> None:
             if parameter.grad is not None:
                 self._sums[name].add_(parameter.grad)
+                # Otherwise the next pass would add to it in the type of the weight.
                 parameter.grad = None
 
         return add

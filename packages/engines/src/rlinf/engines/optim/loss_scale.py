@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+# Beginning and patience are those of torch's `GradScaler`.
 FIRST = 2.0**16
 LARGEST = 2.0**24
 PATIENCE = 2000

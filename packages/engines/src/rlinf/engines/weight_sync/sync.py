@@ -92,6 +92,7 @@ class AgreedWeightSync(ABC):
         sums: dict[str, str] = {}
         device = device_of(weights)
         with (
+            # Left in reverse: receivers hear of a failure before the walk is made to its end, which may take long.
             ExitStack() as exits,
             Walk(weights.tensors, names) as walk,
             # A broadcast goes through the memory of the host; what is on a GPU goes to each receiver by itself.

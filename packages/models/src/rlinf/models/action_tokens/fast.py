@@ -132,6 +132,7 @@ class FastActionTokenizer:
             "scale": self.scale,
             "bpe": json.loads(self.bpe.to_str()),
         }
+        # Escaped, as no editor shows characters of the private use area.
         file.write_text(json.dumps(content, ensure_ascii=True), encoding="utf-8")
 
     @classmethod

@@ -65,6 +65,7 @@ class Source:
         Raises:
             CheckpointError: a file is missing or damaged.
         """
+        # A run may write shards alone; where it also exports its weights, one file is read.
         if self.kind == "run" and not _has_weights(self.path) and (self.path / SHARDS).is_dir():
             return read_shard_folder(self.path / SHARDS)
         return read_tensors(self.path)
@@ -77,6 +78,7 @@ def find_source(path: Path) -> Source:
         ConfigError: there is nothing that has weights.
     """
     given = path.expanduser()
+    # First, because such a folder may have a config.json as well: `targets` writes one.
     for name in WEIGHT_LAYOUTS.names():
         layout: WeightLayout = WEIGHT_LAYOUTS.build(name, {}, place="convert")
         if given.is_dir() and layout.recognizes(given):

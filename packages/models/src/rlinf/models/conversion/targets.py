@@ -117,6 +117,7 @@ def _hugging_face(request: Request) -> Written:
         policy.save_network(made)
         written = {file.name for file in made.iterdir()}
         if origin is not None:
+            # What the network has just written is not overwritten by the older files of the folder that it came from.
             copy_others(origin, made, skip=written)
     left = tuple(name for name in policy.weights().tensors if name.startswith("value_head."))
     return Written(tensors=len(read_tensors(request.target)), left_out=left)
@@ -173,6 +174,7 @@ def _laid_down(request: Request) -> Written:
         found = f"{source.described} is no language model, and '{request.to}' is for such alone"
         raise ConfigError("--to", found, f"Formats: {', '.join(formats())}.")
     with _between(request) as folder:
+        # The parameters are those of the layout, of which the model knows nothing.
         _hugging_face(replace(request, target=folder, to="hf", params={}))
         return _lay_down(layout, read_tensors(folder), folder, request)
 

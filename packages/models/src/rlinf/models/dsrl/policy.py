@@ -61,6 +61,7 @@ class DSRLPolicyConfig:
             acting(
                 critic=True, entropy=False, q_functions=True, q_batch_norm=False, observations=base.observations, chunk=base.chunk
             ),
+            # No key of this policy turns its critics off.
             critic_key="",
             latent_action=True,
         )

@@ -58,6 +58,7 @@ class ExploreNoiseNet(nn.Module):
         for size_in, size_out in pairwise((width, *hidden, size)):
             layers += [nn.Linear(size_in, size_out), nn.Tanh()]
         self.net = nn.Sequential(*layers)
+        # The bounds are those of σ, and the network says log σ².
         self.low, self.high = (2.0 * math.log(bound) for bound in bounds)
 
     def forward(self, hidden: Tensor) -> Tensor:

@@ -89,6 +89,7 @@ class ActionHead(nn.Module):
         encoded = self.action_encoder(actions.to(given.state.dtype), bucket, embodiment) + self.position[:steps]
         future = self.future.expand(len(actions), -1, -1)
         tokens = torch.cat([given.state, future, encoded], 1)
+        # The tokens of the actions come last.
         hidden = self.transformer(tokens, bucket, given.keys_values, given.mask)[:, -steps:]
         return self.action_decoder(hidden, embodiment), hidden
 

@@ -72,6 +72,7 @@ class Reader:
     def state(self, env_obs: Tree[Any]) -> Tensor:
         """`[B, D]` float32, a copy."""
         if not self.state_size:
+            # The model pads states to its own size, so that this one is all zeros there.
             return torch.zeros(self._rows(env_obs), 0)
         return read_states(env_obs, self.state_size, "gr00t", torch.empty(0))
 

@@ -100,6 +100,7 @@ class GR00TShape:
 
 TINY = GR00TShape(
     vision=VisionShape(width=32, layers=2, heads=2, feed_forward=64, image_size=32, patch_size=8),
+    # As many entries as `tiny_tokenizer` makes.
     language=LanguageShape(width=64, layers=2, heads=4, key_value_heads=2, head_width=16, feed_forward=128, vocabulary=384),
     head=HeadShape(
         width=64,

@@ -71,6 +71,7 @@ class MultiQHead(nn.Module):
         Raises:
             ShapeError: a shape disagrees; the message names the argument.
         """
+        # Expanded, not repeated: all networks read the same memory.
         x = _joined("MultiQHead", self.sizes, features, action).expand(self.sizes[2], -1, -1)
         for layer in self.critic:
             x = layer(x, generator) if isinstance(layer, SeededDropout) else layer(x)
@@ -132,6 +133,7 @@ class CrossQHead(nn.Module):
         x = _joined("CrossQHead", self.sizes, features, action)[:, None].expand(-1, self.sizes[2], -1)
         norms, linears = (cast("nn.ModuleList", self.critic[name]) for name in ("norms", "linears"))
         for i, (norm, linear) in enumerate(zip(norms, linears, strict=True)):
+            # The norms want rows first, as they average over all axes before (N, size), and the layers networks first.
             x = linear(norm(self.activation(x) if i else x, training=training).transpose(0, 1)).transpose(0, 1)
         return x.squeeze(-1)
 

@@ -50,6 +50,7 @@ class QwenImageProcessor:
         widened = np.repeat(tokens, repeats)
         at = np.flatnonzero(widened == self._mark)
         begins = np.zeros((len(at), 3), np.int64)
+        # The sum of the counts before a picture is the index of its first token.
         begins[np.cumsum(counts) - counts] = grid
         shown = {IMAGE_PATCHES: patches.reshape(len(at), self._width), IMAGE_GRID: begins}
         return ShownPrompt(tokens=tuple(widened.tolist()), at=at, shown=shown, images=tuple(images))

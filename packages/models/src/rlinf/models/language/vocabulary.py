@@ -65,6 +65,7 @@ class TokensConfig:
         """Texts without `words`, which are tokens of their own."""
         if not self.words:
             return corpus
+        # Longer words first: of several alternatives an expression takes the first that fits.
         words = re.compile("|".join(re.escape(word) for word in sorted(self.words, key=len, reverse=True)))
         return (part for text in corpus for part in words.split(text) if part)
 

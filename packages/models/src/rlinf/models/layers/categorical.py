@@ -46,6 +46,7 @@ class CategoricalDistribution(PolicyDistribution[Tensor]):
         self._choices = int(counts.sum())
         choice, first = torch.arange(int(counts.max())), counts.cumsum(0) - counts
         valid = choice < counts[:, None]
+        # Not saved: the action space says them, and a policy is built for one.
         self.register_buffer("low", low, persistent=False)
         self.register_buffer("valid", valid, persistent=False)
         self.register_buffer("_column", torch.where(valid, first[:, None] + choice, 0), persistent=False)

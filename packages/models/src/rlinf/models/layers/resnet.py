@@ -85,6 +85,7 @@ class ResNetEncoder(nn.Module):
         self.channels = shape.widths[-1]
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
+                # As torchvision begins its residual networks.
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, images: Tensor) -> Tensor:
@@ -101,6 +102,7 @@ class ResNetEncoder(nn.Module):
     def map_size(self, height: int, width: int) -> tuple[int, int]:
         """The size h, w of the maps of images of that size in pixels."""
         device = cast("nn.Conv2d", self.stem[0]).weight.device
+        # By a pass, so that strides and paddings are said in one place.
         maps = self(torch.zeros(1, height, width, 3, dtype=torch.uint8, device=device))
         return maps.shape[-2], maps.shape[-1]
 

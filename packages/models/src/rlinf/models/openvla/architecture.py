@@ -120,6 +120,7 @@ class PrismaticConfig:
             intermediate_size=2 * width,
             num_hidden_layers=2,
             num_attention_heads=4,
+            # Behind the tokens the `pad_to_multiple_of` rows that are none, as in the published network.
             vocab_size=vocabulary + 64,
             initializer_range=_TINY_SPREAD,
         )

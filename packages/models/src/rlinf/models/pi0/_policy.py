@@ -219,6 +219,7 @@ class PiPolicy(BasePolicy):
         # Many rows share a task: each text is tokenized once.
         unique, index = np.unique(np.array(prompts), return_inverse=True)
         rows, limit = encode(unique.tolist(), self.tokenizer), self.network.of.max_token_length
+        # Without line breaks, for a message that is one line.
         lengths = {" ".join(prompt.split()): len(row) for prompt, row in zip(unique.tolist(), rows, strict=True)}
         expect_room(lengths, limit, "max_token_length")
         ids, valid = padded(rows, limit)

@@ -135,6 +135,7 @@ class PiConfig:
         of = self.architecture()
         known = self.prompt_states(of)
         if spec is not None and STATES in spec.observation:
+            # The state in a prompt is padded to `prompt_states` numbers, and never cut.
             known = max((known, *spec.observation[STATES].shape))
         beside = "" if known or self.kind == "pi0" else "the state"
         states = None if self.kind == "pi0" else known

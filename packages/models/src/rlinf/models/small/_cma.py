@@ -137,6 +137,7 @@ class CMAPolicy(ActorCritic):
             seen = len(sizes) * config.image_features + states
             self.memory = CrossModalMemory(config, self.instruction.width, maps, seen, self.distribution.size)
             self.actor = nn.Linear(config.memory_size, self.distribution.outputs)
+            # A small gain, as in the MLP policy: the mean of a fresh policy is near 0, so that its noise decides.
             nn.init.orthogonal_(self.actor.weight, 0.01)
             nn.init.zeros_(self.actor.bias)
             self.value_head = ValueHead(config.memory_size, ()) if config.add_value_head else None

@@ -76,6 +76,7 @@ class CameraEncoder(nn.Module):
         if len(self.encoders) == len(rows):
             seen = [encoder(row) for encoder, row in zip(self.encoders, rows, strict=True)]
         else:
+            # All views in one pass, as they have the same size and the same number of rows.
             seen = list(cast("Tensor", self.encoders[0](torch.cat(rows))).chunk(len(rows)))
         if self.states is not None:
             # A rollout in bfloat16 records states in bfloat16, which an actor in float32 scores.

@@ -197,6 +197,7 @@ class QFunctions(ActorCritic):
         """`[B, N]` with units dropped by the generator; see `rlinf.core.off_policy.HasQDropout`."""
         features, unit = self._judged_by_critics(env_obs, action)
         return (
+            # Critics of CrossQ have no units to drop: their configuration refuses it.
             self.q_head(features, unit) if isinstance(self.q_head, CrossQHead) else self.q_head(features, unit, generator=generator)
         )
 

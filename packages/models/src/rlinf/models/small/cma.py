@@ -46,6 +46,7 @@ class CMAPolicyConfig(ActorCriticConfig):
     def __post_init__(self) -> None:
         ActorCriticConfig.__post_init__(self)
         for name in _SIZES:
+            # 0 is padding, so that words need a number beside it.
             least = 2 if name == "vocab_size" else 1
             expect_at_least(name, getattr(self, name), least)
 

@@ -104,6 +104,7 @@ class Batch:
         for request, source in share:
             row = len(self.requests)
             self.requests.append(request)
+            # The row of a request that came in with this one was not known before.
             at = self.requests.index(source) if isinstance(source, Request) else source
             request.shift = self.requests[at].shift
             self._cache.copy_row(at, slice(row, row + 1), request.cached)
@@ -150,9 +151,11 @@ class Batch:
         width = max(map(len, ids), default=0)
         if width == 0:
             return
+        # Padding is on the right, where causal attention does not look.
         padded = torch.tensor([row + [0] * (width - len(row)) for row in ids], device=self.device)
         positions = torch.arange(width, device=self.device).expand_as(padded)
         self._cache.target.read(first)
+        # Without the head, as nobody needs the logits of a prompt.
         self._network.base_model(input_ids=padded, position_ids=positions, past_key_values=self._cache, use_cache=True)
 
     def _portions(self) -> Iterator[tuple[int, list[Request]]]:
@@ -208,6 +211,7 @@ class Batch:
         """`[n, V]`, the logits of the next token of the first rows, of which the longest has so many with the last one."""
         length = self._length[:n]
         places = self._row[:n] * self._cache.columns + length
+        # From this pass on, a row sees the column that the pass writes.
         self._mask.view(-1).index_fill_(0, places, 0.0)
         seen = min(-(-longest // _BLOCK) * _BLOCK, self._cache.columns)
         self._cache.target.write(places, seen)

@@ -56,6 +56,7 @@ class SlotLayer(CacheLayerMixin):
         self.is_initialized = True
 
     def _zeros(self, states: Tensor) -> Tensor:
+        # Rows and columns first, so that `places` can count both as one.
         shape = (self._target.rows, self._target.columns, states.shape[1], states.shape[3])
         return torch.zeros(shape, dtype=states.dtype, device=states.device)
 
@@ -69,7 +70,9 @@ class SlotLayer(CacheLayerMixin):
             block = (slice(target.first, target.first + n), slice(0, key_states.shape[2]))
             keys[block] = key_states.transpose(1, 2)
             values[block] = value_states.transpose(1, 2)
+            # Sequences are read from their beginning: there is nothing else to see.
             return key_states, value_states
+        # Flattening the first axes makes a view, so that this writes into the cache.
         keys.flatten(0, 1).index_copy_(0, target.places, key_states.squeeze(2))
         values.flatten(0, 1).index_copy_(0, target.places, value_states.squeeze(2))
         return keys[:n, : target.seen].transpose(1, 2), values[:n, : target.seen].transpose(1, 2)
@@ -122,6 +125,7 @@ class SlotCache(Cache):
         wide = max(self.columns, _STEP)
         while wide < columns:
             wide *= 2
+        # Above the limit only for the probe at the start, whose four tokens may be more.
         self.target.columns = max(min(wide, limit), columns)
         for layer in self._slots:
             layer.widen()

@@ -119,6 +119,7 @@ class HFGenerator:
         if len(prompt.at) and not isinstance(self._policy, VisionLanguagePolicy):
             found = f"a prompt with pictures for {type(self._policy).__name__}, which can't look at them"
             raise ConfigError("generate(prompt)", found, "Use vlm.")
+        # The last token is read by the pass that writes, which is given no pictures.
         if len(prompt.at) and prompt.at[-1] == len(prompt.tokens) - 1:
             raise ConfigError("generate(prompt)", "the last token shows a picture", "Put text behind it.")
         return await self._answer(new_request(prompt, sampling, seed=seed, request_id=request_id, partial=partial))
@@ -148,6 +149,7 @@ class HFGenerator:
         for name in list(self._flying) if request_ids is None else request_ids:
             request = self._flying.get(name)
             if request is not None:
+                # At once, and not when its task goes on: no further pass writes for it.
                 self._drop(request)
                 request.end("abort")
 

@@ -57,5 +57,6 @@ def new_request(
     request = Request.asked(tokens, sampling, seed=seed, request_id=request_id, partial=partial)
     if isinstance(prompt, ShownPrompt) and len(prompt.at):
         request.shown = prompt
+        # Two pictures of one size stand at the same tokens.
         request.prefix += b"".join(np.ascontiguousarray(prompt.shown[name]).tobytes() for name in sorted(prompt.shown))
     return request

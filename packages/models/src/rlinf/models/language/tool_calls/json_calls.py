@@ -61,6 +61,7 @@ class LlamaFormat(ModelEndsTurn):
             try:
                 _, end = decoder.raw_decode(rest)
             except ValueError:
+                # Nobody knows where a broken call ends, so that all that is left is one call with a fault.
                 end = len(rest)
             found.append(_read(rest[:end], "parameters", closed=True))
             rest = rest[end:].lstrip("; \n")

@@ -9,6 +9,7 @@ from typing import Final, Literal
 
 from rlinf.core.agents import Tool, ToolResult
 
+# A call that a model forgot to close ends where the next one begins, or with the text.
 TAGGED: Final = re.compile(r"<tool_call>(.*?)(</tool_call>|(?=<tool_call>)|$)", re.DOTALL)
 """A call, and its end; "" where there is none."""
 

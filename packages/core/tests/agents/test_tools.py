@@ -83,7 +83,8 @@ def test_a_function_without_a_docstring_is_refused() -> None:
         ({"query": "a", "k": True}, "argument 'k': expected an integer, found True"),
         ({"query": "a", "k": 2.5}, "argument 'k': expected an integer, found 2.5"),
         ({"query": "a", "kind": "tv"}, "argument 'kind': expected one of 'web', 'news', found 'tv'"),
-        ({"query": "a", "tags": [1]}, "argument 'tags'"),
+        ({"query": "a", "tags": [1]}, r"argument 'tags\[0\]': expected a string, found 1"),
+        ({"query": "a", "tags": "x"}, "argument 'tags': expected a list or null, found 'x'"),
         ({"query": "a", "n": 1}, "unknown argument 'n'"),
         ("a", "expected the arguments as an object, found 'a'"),
     ],
@@ -95,6 +96,17 @@ def test_arguments_are_checked(arguments: Any, said: str) -> None:
             check_arguments(arguments, schema)
     else:
         assert check_arguments(arguments, schema) == arguments
+
+
+def test_whole_numbers_arrive_as_such() -> None:
+    @tool
+    def many(k: int, sizes: list[int], more: dict[str, int], shares: list[float], mixed: int | str = 1) -> str:
+        """Shows them."""
+        return repr((k, sizes, more, shares, mixed))
+
+    given: dict[str, Any] = {"k": 2.0, "sizes": [1.0, 2], "more": {"a": 3.0}, "shares": [1.0], "mixed": 4.0}
+    assert ask(ToolBox([many]), "many", **given) == ("ok", "(2, [1, 2], {'a': 3}, [1.0], 4)")
+    assert given["sizes"] == [1.0, 2]
 
 
 def ask(box: ToolBox, name: str, **arguments: Any) -> tuple[str, str]:
@@ -137,6 +149,19 @@ def test_an_error_of_python_is_retried_and_an_answer_is_not() -> None:
     assert ask(box, "flaky", kind="x") == ("ok", "3")
     assert ask(box, "flaky", kind="told") == ("error", "error: no")
     assert calls == ["x", "x", "x", "told"]
+
+
+def test_an_end_of_time_that_is_the_tool_s_own_is_an_error_like_others() -> None:
+    calls: list[int] = []
+
+    @tool(inline=True)
+    def late(x: int) -> int:
+        """Asks a server."""
+        calls.append(x)
+        raise TimeoutError("the server said nothing")
+
+    assert ask(ToolBox([(late, ToolLimits(retries=2))]), "late", x=1) == ("error", "error: TimeoutError: the server said nothing")
+    assert calls == [1, 1, 1]
 
 
 def test_a_tool_that_hangs_keeps_its_place_and_nobody_waits_for_ever() -> None:
@@ -193,6 +218,29 @@ def test_async_functions_are_tools() -> None:
         return x + 1
 
     assert ask(ToolBox([(slow, ToolLimits(max_concurrent=1))]), "later", x=1) == ("ok", "2")
+
+
+def test_what_returns_an_awaitable_keeps_its_place_until_that_is_done() -> None:
+    running, most = [0], [0]
+
+    async def work(x: int) -> int:
+        running[0] += 1
+        most[0] = max(most[0], running[0])
+        # Others that had a place would begin meanwhile.
+        for _ in range(3):
+            await asyncio.to_thread(lambda: None)
+        running[0] -= 1
+        return x
+
+    @tool
+    def begun(x: int) -> Any:
+        """Begins."""
+        return work(x)
+
+    box = ToolBox([(begun, ToolLimits(max_concurrent=1))])
+    results = asyncio.run(box.call_all([ToolCall(name="begun", arguments={"x": n}) for n in range(6)]))
+    assert [result.text for result in results] == list("012345")
+    assert most[0] == 1
 
 
 def test_two_tools_of_one_name_are_refused() -> None:

@@ -104,7 +104,7 @@ def parameter_texts(docstring: str) -> dict[str, str]:
 
 
 def check_arguments(arguments: object, schema: Schema) -> dict[str, Any]:
-    """Arguments that fit the schema of a tool's parameters.
+    """Arguments that fit the schema of a tool's parameters; a whole number that came as `2.0` is an int where one is asked for.
 
     Raises:
         ArgumentError: they don't; the text names what was expected and what was found.
@@ -119,51 +119,57 @@ def check_arguments(arguments: object, schema: Schema) -> dict[str, Any]:
     unknown = [name for name in given if name not in properties]
     if unknown and schema.get("additionalProperties") is False:
         raise ArgumentError(f"unknown argument '{unknown[0]}'; expected {_parameters(properties)}")
-    for name, value in given.items():
-        _check(value, properties.get(name, {}), name)
-    return dict(given)
+    return {name: _fitted(value, properties.get(name, {}), name) for name, value in given.items()}
 
 
-def _check(value: object, schema: Schema, place: str) -> None:
+def _fitted(value: Any, schema: Schema, place: str) -> Any:
     if "anyOf" in schema:
-        _check_any(value, cast("Sequence[Schema]", schema["anyOf"]), place)
+        value = _fitted_any(value, cast("Sequence[Schema]", schema["anyOf"]), place)
     # 1 == True, which JSON tells apart.
     elif "enum" in schema and not any(value == each and type(value) is type(each) for each in schema["enum"]):
         choices = ", ".join(map(repr, schema["enum"]))
         raise ArgumentError(f"argument '{place}': expected one of {choices}, found {_shown(value)}")
     kind = schema.get("type")
     if kind is None:
-        return
-    if not any(_is(value, each) for each in ([kind] if isinstance(kind, str) else kind)):
+        return value
+    kinds: Sequence[str] = [kind] if isinstance(kind, str) else kind
+    if not any(_is(value, each) for each in kinds):
         raise ArgumentError(f"argument '{place}': expected {_article(kind)}, found {_shown(value)}")
+    # A function that takes an int can't do with 2.0 what it does with 2, such as `range`.
+    if isinstance(value, float) and value.is_integer() and "integer" in kinds and "number" not in kinds:
+        return int(value)
     if isinstance(value, Mapping):
-        _check_object(cast("Mapping[str, object]", value), schema, place)
-    elif isinstance(value, list) and "items" in schema:
-        for number, item in enumerate(cast("list[object]", value)):
-            _check(item, schema["items"], f"{place}[{number}]")
+        return _fitted_object(cast("Mapping[str, object]", value), schema, place)
+    if isinstance(value, list) and "items" in schema:
+        items = enumerate(cast("list[object]", value))
+        return [_fitted(item, schema["items"], f"{place}[{number}]") for number, item in items]
+    return value
 
 
-def _check_any(value: object, choices: Sequence[Schema], place: str) -> None:
+def _fitted_any(value: object, choices: Sequence[Schema], place: str) -> object:
     faults: list[str] = []
     for choice in choices:
         try:
-            _check(value, choice, place)
+            return _fitted(value, choice, place)
         except ArgumentError as error:
             faults.append(str(error))
-        else:
-            return
-    raise ArgumentError(faults[0] if len(faults) == 1 else f"argument '{place}': {_shown(value)} fits none of {len(faults)} types")
+    before, behind = f"argument '{place}': expected ", f", found {_shown(value)}"
+    # A fault further inside says more than that the others are of another type.
+    inside = [fault for fault in faults if not (fault.startswith(before) and fault.endswith(behind))]
+    expected = " or ".join(fault.removeprefix(before).removesuffix(behind) for fault in faults)
+    raise ArgumentError(inside[0] if inside else f"{before}{expected}{behind}")
 
 
-def _check_object(value: Mapping[str, object], schema: Schema, place: str) -> None:
+def _fitted_object(value: Mapping[str, object], schema: Schema, place: str) -> dict[str, object]:
     properties, other = schema.get("properties", {}), schema.get("additionalProperties", True)
     for name in schema.get("required", ()):
         if name not in value:
             raise ArgumentError(f"argument '{place}': missing '{name}'")
-    for name, item in value.items():
+    for name in value:
         if name not in properties and other is False:
             raise ArgumentError(f"argument '{place}': unknown '{name}'")
-        _check(item, properties.get(name, other if isinstance(other, Mapping) else {}), f"{place}.{name}")
+    others = cast("Schema", other if isinstance(other, Mapping) else {})
+    return {name: _fitted(item, properties.get(name, others), f"{place}.{name}") for name, item in value.items()}
 
 
 def _is(value: object, kind: str) -> bool:

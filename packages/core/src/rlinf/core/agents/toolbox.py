@@ -132,15 +132,17 @@ class ToolBox:
 
     async def _answered(self, entry: _Entry, arguments: Mapping[str, Any]) -> ToolResult:
         name, limits = entry.tool.name, entry.limits
+        deadline = asyncio.timeout(limits.timeout_s)
         try:
-            async with asyncio.timeout(limits.timeout_s):
+            async with deadline:
                 return ToolResult(text=await _retried(entry, arguments), name=name)
-        except TimeoutError:
-            text = f"error: '{name}' did not answer within {limits.timeout_s:g} s"
-            return ToolResult(text=text, outcome="timeout", name=name)
         except ToolError as error:
             return ToolResult(text=f"error: {error}", outcome="error", name=name)
         except Exception as error:  # noqa: BLE001  (whatever a tool raises is an answer to the model)
+            # The tool may raise a TimeoutError of its own, such as a socket's.
+            if deadline.expired():
+                text = f"error: '{name}' did not answer within {limits.timeout_s:g} s"
+                return ToolResult(text=text, outcome="timeout", name=name)
             return ToolResult(text=f"error: {type(error).__name__}: {error}", outcome="error", name=name)
 
 
@@ -148,7 +150,7 @@ async def _retried(entry: _Entry, arguments: Mapping[str, Any]) -> str:
     for left in range(entry.limits.retries, -1, -1):
         try:
             return result_text(await _placed(entry, arguments))
-        except (ToolError, TimeoutError):
+        except ToolError:
             raise
         except Exception:
             if not left:
@@ -158,28 +160,38 @@ async def _retried(entry: _Entry, arguments: Mapping[str, Any]) -> str:
 
 async def _placed(entry: _Entry, arguments: Mapping[str, Any]) -> object:
     """One run of a tool, in a place of its own where they are limited."""
-    places = entry.place()
+    tool, places = entry.tool, entry.place()
     if places is None:
-        return await _run(entry.tool, arguments, None)
+        return await _run(tool, arguments, None)
     await places.acquire()
     loop = asyncio.get_running_loop()
-    if entry.tool.inline or inspect.iscoroutinefunction(entry.tool.function):
-        try:
-            return await _run(entry.tool, arguments, None)
-        finally:
+    # Who must leave before another call begins: whoever awaits the result, and the thread, which goes on when time is over.
+    inside = 1 if _on_loop(tool) else 2
+
+    def leave() -> None:
+        nonlocal inside
+        inside -= 1
+        if not inside:
             places.release()
 
     def left() -> None:
-        # Only when the thread ends: a call that timed out goes on, and still takes its place.
         if not loop.is_closed():
-            loop.call_soon_threadsafe(places.release)
+            loop.call_soon_threadsafe(leave)
 
-    return await _run(entry.tool, arguments, left)
+    try:
+        return await _run(tool, arguments, left)
+    finally:
+        leave()
 
 
-async def _run(tool: Tool, arguments: Mapping[str, Any], left: Any) -> object:
-    if tool.inline or inspect.iscoroutinefunction(tool.function):
+async def _run(tool: Tool, arguments: Mapping[str, Any], left: Callable[[], None] | None) -> object:
+    if _on_loop(tool):
         return await awaited(tool.function(**arguments))
     # A tool that hangs must neither keep others waiting nor the process from ending.
     value = await in_own_thread(lambda: tool.function(**arguments), name=f"tool {tool.name}", left=left)
     return await awaited(value)
+
+
+def _on_loop(tool: Tool) -> bool:
+    """Whether its calls need no thread."""
+    return tool.inline or inspect.iscoroutinefunction(tool.function)

@@ -11,6 +11,9 @@ import numpy as np
 
 from rlinf.core.data import ArraySpec
 
+_GROUPS, _OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+"""Where control groups are, and which of them this process is in."""
+
 _FLAGS = 4 + 3
 """Bytes of a slot's reward (float32) and of its three flags."""
 
@@ -55,17 +58,31 @@ def _available() -> int:
 
 
 def _limits_of_groups() -> list[int]:
-    """What control groups, if there are any, leave to this process."""
+    """What control groups, if there are any, leave to this process: its own and those around it."""
+    try:
+        groups = dict(line.split(":", 2)[1:] for line in _OWN.read_text().splitlines())
+    except OSError:
+        return []
     found: list[int] = []
-    for folder, limit, used in (
-        ("/sys/fs/cgroup", "memory.max", "memory.current"),
-        ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+    for top, name, limit, used in (
+        (_GROUPS, "", "memory.max", "memory.current"),
+        (_GROUPS / "memory", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
     ):
-        try:
-            most, now = (Path(folder, name).read_text().strip() for name in (limit, used))
-        except OSError:
-            continue
-        # Without a limit version 2 says "max"; version 1 says a number beyond all memory, which bounds nothing.
-        if most.isdigit():
-            found.append(max(0, int(most) - int(now)))
+        own = top / groups.get(name, "").lstrip("/")
+        # A container that is shown the path of its group outside has the files of that group at the top.
+        for folder in (own, *(above for above in own.parents if above.is_relative_to(top))):
+            try:
+                most, now, stat = ((folder / file).read_text().strip() for file in (limit, used, "memory.stat"))
+            except OSError:
+                continue
+            # Without a limit version 2 says "max"; version 1 says a number beyond all memory, which bounds nothing.
+            if most.isdigit():
+                found.append(max(0, int(most) - int(now) + _freeable(stat)))
     return found
+
+
+def _freeable(stat: str) -> int:
+    """Of what a group uses, what the kernel keeps of files that were read and gives up when memory is asked for."""
+    numbers = dict(line.split() for line in stat.splitlines())
+    # Version 1 counts what is in the groups below under another name.
+    return int(numbers.get("total_inactive_file", numbers.get("inactive_file", 0)))

@@ -250,6 +250,9 @@ def test_frozen_parameters_belong_to_no_part() -> None:
     policy = Valued(0.0, [1.0], [0.0])
     policy.values.requires_grad_(False)
     assert SAC().trained(policy) == {"critic": ["q_head"], "actor": ["actor"]}
+    assert DQN().trained(policy) == {"critic": ["actor", "q_head"]}
+    policy.actor.requires_grad_(False)
+    assert SAC().trained(policy) == {"critic": ["q_head"], "actor": []}
 
 
 def test_what_makes_no_sense_is_refused() -> None:
@@ -261,6 +264,9 @@ def test_what_makes_no_sense_is_refused() -> None:
         DQN(initial_epsilon=0.1, final_epsilon=0.2)
     with pytest.raises(ConfigError, match="expected actions with bounds"):
         TD3().explored(torch.zeros(1, 1, 1), ArraySpec(shape=(1,), dtype="float32"), decisions=0, generator=None)
+    still = replace(BOX, low=np.full(1, 2.0, np.float32))
+    with pytest.raises(ConfigError, match="expected bounds of actions between which there is room, found 2 … 2 for number 0"):
+        TD3().loss("critic", learner(Linear(0.5, [1.0]), Linear(0.5, [1.0]), still), batch(), generator=seeded())
     with pytest.raises(ConfigError, match="does not say which parameters are its actor's"):
         SAC().trained(nn.Linear(1, 1))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from rlinf.core.data import ArraySpec
 from rlinf.core.errors import ConfigError
 from rlinf.core.off_policy import Learner
 from rlinf.core.registry import OBJECTIVES
+from rlinf.core.replay import within_bounds
 
 BOX = ArraySpec(shape=(1,), dtype="float32", low=np.full(1, -2.0, np.float32), high=np.full(1, 2.0, np.float32))
 
@@ -49,6 +51,12 @@ def test_each_has_its_name_and_trains_every_parameter_once(name: str) -> None:
     names = [parameter for part in trained.values() for parameter in part]
     assert len(names) == len(set(names))
     assert set(names) == {"actor", "critic", "q_head"} if name == "iql" else {"actor", "q_head"}
+
+
+def test_a_frozen_value_function_learns_nothing() -> None:
+    policy = Scored(0.5, 1.0, [1.0])
+    policy.critic.requires_grad_(False)
+    assert IQL().trained(policy) == {"value": [], "critic": ["q_head"], "actor": ["actor"]}
 
 
 def test_iql_values_states_by_an_expectile_of_the_target_critics() -> None:
@@ -114,6 +122,16 @@ def test_awac_critics_follow_the_policy_and_not_the_data() -> None:
     torch.testing.assert_close(output.total, 0.5 * error.square().sum())
     output.total.backward()
     assert policy.actor.grad is None
+
+
+def test_actions_are_judged_at_the_one_bound_that_there_is() -> None:
+    half = ArraySpec(shape=(1,), dtype="float32", high=np.zeros(1, np.float32))
+    policy, target = Scored(0.0, 0.0, [0.0]), Scored(0.0, 0.0, [1.0])
+    given = replace(learner(policy, target), action=half)
+    output = AWAC().loss("critic", given, batch(), generator=seeded())
+    action = torch.randn(3, 1, generator=seeded())[:, 0].clamp(max=0)
+    torch.testing.assert_close(output.total, 0.5 * (R + GAMMA * GOES_ON * (NEXT + action)).square().sum())
+    np.testing.assert_array_equal(within_bounds(np.array([[-1.0], [1.0]], np.float32), half), [[-1.0], [0.0]])
 
 
 def test_awac_imitates_by_the_advantage_over_its_own_actions() -> None:

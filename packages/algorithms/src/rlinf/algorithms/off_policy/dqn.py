@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.objectives.critic import Bootstrap
 from rlinf.algorithms.objectives.discrete import double_q_target, q_learning_loss
-from rlinf.algorithms.off_policy.settings import check_targets, moved
+from rlinf.algorithms.off_policy.settings import check_targets, learned, moved
 from rlinf.core.config import expect_at_least, expect_range
 from rlinf.core.data import ArraySpec, LossOutput
 from rlinf.core.errors import ConfigError
@@ -67,8 +67,8 @@ class DQN:
         return {}
 
     def trained(self, policy: Any) -> Mapping[str, Sequence[str]]:
-        """One part: the whole policy judges."""
-        return {"critic": [name for name, _ in policy.named_parameters()]}
+        """One part: the whole policy judges, but for what is frozen."""
+        return {"critic": learned(policy)}
 
     def due(self, update: int) -> Sequence[str]:
         """The critic."""

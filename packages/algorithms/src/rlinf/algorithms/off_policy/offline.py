@@ -1,18 +1,13 @@
-"""What algorithms for recorded data have in common: the parts of a policy, and its actions as the environment executes them."""
+"""What algorithms for recorded data have in common: the parts of a policy."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rlinf.algorithms.lazy import torch
-from rlinf.algorithms.off_policy.settings import apart
-from rlinf.core.data import ArraySpec
+from rlinf.algorithms.off_policy.settings import apart, learned
 from rlinf.core.errors import ConfigError
 from rlinf.core.off_policy import HasStateValue
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def parts_of(policy: Any, *, value: bool) -> dict[str, Sequence[str]]:
@@ -34,10 +29,4 @@ def parts_of(policy: Any, *, value: bool) -> dict[str, Sequence[str]]:
         problem = "expected true, as a value function is learned, found false"
         raise ConfigError("actor.model.add_value_head", problem, "Set it to true.")
     found["critic"] = [name for name in found["critic"] if name not in values]
-    return {"value": values, **found} if value else found
-
-
-def within_bounds(action: Tensor, spec: ArraySpec) -> Tensor:
-    """Actions `[*, A]` as the environment executes them: clipped to its bounds, if it has any."""
-    low, high = (None if bound is None else torch.as_tensor(bound).to(action) for bound in (spec.low, spec.high))
-    return action if low is None and high is None else action.clamp(low, high)
+    return {"value": learned(policy, values), **found} if value else found

@@ -80,8 +80,13 @@ def apart(policy: Any) -> dict[str, Sequence[str]]:
         found = f"{type(policy).__name__} does not say which parameters are its actor's"
         raise ConfigError("actor.model.model_type", found, "Choose mlp_policy or cnn_policy with num_q_heads.")
     actor = list(policy.actor_parameters())
-    rest = [name for name, parameter in _named(policy) if name not in actor and parameter.requires_grad]
-    return {"critic": rest, "actor": actor}
+    return {"critic": [name for name in learned(policy) if name not in actor], "actor": learned(policy, actor)}
+
+
+def learned(policy: Any, names: Sequence[str] | None = None) -> list[str]:
+    """Those of these parameters, or of all, that are not frozen."""
+    free: list[str] = [name for name, parameter in policy.named_parameters() if parameter.requires_grad]
+    return free if names is None else [name for name in names if name in free]
 
 
 def moved(
@@ -95,7 +100,7 @@ def half_range(spec: ArraySpec, like: Tensor) -> tuple[Tensor, Tensor]:
     """Middle and half the width of the range of each action, `[A]`.
 
     Raises:
-        ConfigError: actions have no finite bounds.
+        ConfigError: actions have no finite bounds, or a number that can't be but one.
     """
     if spec.low is None or spec.high is None:
         raise ConfigError("algorithm.loss_type", "expected actions with bounds, found none", "Choose sac, or another environment.")
@@ -103,8 +108,9 @@ def half_range(spec: ArraySpec, like: Tensor) -> tuple[Tensor, Tensor]:
     center, radius = (low + high) / 2, (high - low) / 2
     if not bool(radius.isfinite().all()):
         raise ConfigError("algorithm.loss_type", "expected finite bounds of actions", "Choose sac, or another environment.")
+    if not bool((radius > 0).all()):
+        fixed = int((radius <= 0).reshape(-1).nonzero()[0])
+        found = f"found {float(low.reshape(-1)[fixed]):g} … {float(high.reshape(-1)[fixed]):g} for number {fixed}"
+        problem = f"expected bounds of actions between which there is room, {found}"
+        raise ConfigError("algorithm.loss_type", problem, "Choose sac, or an environment whose actions leave that number out.")
     return center, radius
-
-
-def _named(policy: Any) -> list[tuple[str, Any]]:
-    return list(policy.named_parameters())

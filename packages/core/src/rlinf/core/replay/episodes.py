@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlinf.core.data import ArraySpec, EnvSpec, Trajectory
-from rlinf.core.data.arrays import as_numpy
+from rlinf.core.data.arrays import as_like, as_numpy, is_tensor
 from rlinf.core.data.offline import OfflineEpisode
 from rlinf.core.errors import ConfigError, ShapeError
 
@@ -71,12 +71,13 @@ def episode_rows(episode: OfflineEpisode, spec: EnvSpec, *, chunk: int = 1) -> T
     )
 
 
-def within_bounds(action: Any, spec: ArraySpec) -> NDArray[Any]:
-    """Actions `[*, A]` as an environment executes them: clipped to its bounds, if it has both."""
-    found = as_numpy(action)
-    if spec.low is None or spec.high is None:
-        return found
-    return np.clip(found, as_numpy(spec.low), as_numpy(spec.high)).astype(found.dtype, copy=False)
+def within_bounds(action: Any, spec: ArraySpec) -> Any:
+    """Actions `[*, A]` as an environment executes them: clipped to its bounds, if it has any; NumPy or torch, as they come."""
+    low, high = (None if bound is None else as_like(action, as_numpy(bound)) for bound in (spec.low, spec.high))
+    if low is None and high is None:
+        return action
+    clipped = action.clip(low, high)
+    return clipped.to(action.dtype) if is_tensor(action) else clipped.astype(action.dtype, copy=False)
 
 
 def _executed(episode: OfflineEpisode) -> NDArray[Any]:

@@ -140,9 +140,9 @@ def _fitted(value: Any, schema: Schema, place: str) -> Any:
         return int(value)
     if isinstance(value, Mapping):
         return _fitted_object(cast("Mapping[str, object]", value), schema, place)
-    if isinstance(value, list) and "items" in schema:
+    if isinstance(value, list):
         items = enumerate(cast("list[object]", value))
-        return [_fitted(item, schema["items"], f"{place}[{number}]") for number, item in items]
+        return [_fitted(item, schema.get("items", {}), f"{place}[{number}]") for number, item in items]
     return value
 
 

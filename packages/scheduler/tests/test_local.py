@@ -22,7 +22,7 @@ from rlinf.core.errors import (
 )
 from rlinf.core.testing.channel import ChannelContract
 from rlinf.core.testing.cluster import ClusterContract
-from rlinf.scheduler import Channel, Cluster, FlexiblePlacementStrategy, NodePlacementStrategy, Worker
+from rlinf.scheduler import Channel, Cluster, FlexiblePlacementStrategy, NodePlacementStrategy, Worker, WorkerGroup
 from rlinf.scheduler.backends.local.cooperative import CooperativeScheduler
 
 
@@ -298,3 +298,58 @@ def test_a_channel_can_be_created_without_naming_its_cluster() -> None:
         assert channel.get() == 1
     with pytest.raises(RLinfError, match=r"no running cluster\. Make one"):
         Channel.create("more")
+
+
+def test_a_launch_that_fails_leaves_nobody_waiting(local_cluster: Cluster) -> None:
+    """Else the next group of that name could lose its first message to one of the last."""
+
+    class Early(Worker):
+        def __init__(self, fails: bool) -> None:
+            super().__init__()
+            if fails and self.rank:
+                raise ValueError("broken")
+            if fails:
+                self.device_lock.acquire()
+                self.recv("peer", 0)
+
+        def hear(self) -> Any:
+            with self.device_lock:
+                return self.recv("peer", 0)
+
+    class Sender(Worker):
+        def tell(self, text: str) -> None:
+            self.send(text, "early", 0)
+
+    Sender.create_group().launch(local_cluster, name="peer", placement_strategy=FlexiblePlacementStrategy([[0]]))
+    on_both = FlexiblePlacementStrategy([[0], [1]])
+    with pytest.raises(WorkerError, match=r"early\[1\] failed in __init__\(\): ValueError: broken"):
+        Early.create_group(True).launch(local_cluster, name="early", placement_strategy=on_both)
+    early = Early.create_group(False).launch(local_cluster, name="early", placement_strategy=on_both)
+    local_cluster.group("peer").tell("first").wait()
+    assert early.execute_on(0).hear().wait() == ["first"]
+
+
+def test_devices_of_a_group_that_is_shut_down_go_to_the_next_in_line(local_cluster: Cluster) -> None:
+    class Keeper(Worker):
+        def take(self) -> str:
+            self.device_lock.acquire()
+            return self.group_name
+
+    on_first = FlexiblePlacementStrategy([[0]])
+    one, two = (Keeper.create_group().launch(local_cluster, name=name, placement_strategy=on_first) for name in ("one", "two"))
+    one.take().wait()
+    taken = two.take()
+    assert not taken.done()
+    one.shutdown()
+    assert taken.wait() == ["two"]
+
+
+def test_workers_that_wait_for_each_others_calls_are_a_circle(local_cluster: Cluster) -> None:
+    class Caller(Worker):
+        def ask(self, other: str) -> None:
+            WorkerGroup.from_group_name(Caller, other).ask(self.group_name).wait()
+
+    one, _ = (Caller.create_group().launch(local_cluster, name=name) for name in ("one", "two"))
+    with pytest.raises(Deadlock, match=r"a circle: one\[0\] → two\[0\] → one\[0\]") as caught:
+        one.execute_on(0).ask("two").wait()
+    assert "driver waits for its end (one[0].ask())" in str(caught.value)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from waiting import until
+from waiting import together, until
 
 from rlinf.core import gather
 from rlinf.core.errors import ConfigError, DeadlineExceeded, Deadlock, WorkerError
@@ -293,12 +293,20 @@ def test_the_graph_and_the_stacks_on_demand(local_cluster: Cluster) -> None:
         "device 0 is held by one[0] since N s in hold(), in line: two[0] since N s in hold()"
     )
     assert graph.edges == {"one[0]": frozenset(), "two[0]": {"one[0]"}}
-    found = local_cluster.stacks()
-    assert sorted(found) == ["one[0]", "two[0]"]
+    found = together(local_cluster.stacks)[0]
+    assert sorted(found) == [DRIVER, "one[0]", "two[0]"]
+    assert "test_the_graph_and_the_stacks_on_demand (" in found[DRIVER]
     assert "hold (" in found["one[0]"]
     channel.put(1)
     channel.put(2)
     gather(*handles, timeout=30.0)
+
+
+def test_the_stacks_of_all_threads_of_a_worker(local_cluster: Cluster) -> None:
+    both = Peer.create_group().launch(local_cluster, name="both", max_concurrency=2)
+    assert both.world_size == 2
+    found = local_cluster.stacks()
+    assert [found[who].count("thread both[") for who in ("both[0]", "both[1]")] == [2, 2]
 
 
 def test_a_deadline_of_the_driver_or_of_a_worker_carries_the_graph(local_cluster: Cluster) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
+from rlinf.core.cluster.futures import gather_within
 from rlinf.core.errors import RLinfError, WorkerError
 from rlinf.core.protocols import GroupSpec
 from rlinf.core.worker.context import WorkerContext
@@ -23,7 +25,7 @@ from rlinf.scheduler.transport.p2p import PeerMessenger
 from rlinf.scheduler.transport.queues import Get, Put, Queues
 from rlinf.scheduler.transport.routes import Routes
 from rlinf.scheduler.transport.transport import DRIVER, OPEN_TRANSPORTS, Transport, address
-from rlinf.scheduler.transport.waits import Wait
+from rlinf.scheduler.transport.waits import Wait, longer
 from rlinf.scheduler.transport.work import Operation
 from rlinf.scheduler.watch.graph import WaitGraph
 from rlinf.scheduler.watch.stacks import Stack, own_stacks
@@ -146,33 +148,41 @@ class LocalBackend:
             calls.append(processes[-1].construct(self._context(group, plan, plans, options, processes[-1].fail)))
         try:
             # Only when all have begun: a constructor may wait for that of another rank.
-            for call in calls:
-                call.wait()
-        except BaseException:
-            for process in processes:
-                process.end()
-            for log in logs:
-                log.close()
-            del self._sizes[group], self._processes[group], self._logs[group]
+            gather_within(self.timeout_s, calls, remedy=longer(None))
+        except BaseException as error:
+            # After Ctrl-C one of them may still run, and be long about it.
+            self._end(group, f"launch of '{group}'", waits=isinstance(error, Exception))
             raise
         return list(processes)
 
     def end(self, group: str) -> None:
+        self._end(group, f"shutdown of '{group}'", waits=True)
+
+    def _end(self, group: str, place: str, *, waits: bool) -> None:
+        """Ends a group, whether it was launched or not; with `waits` all of its tasks have ended then."""
         del self._sizes[group]
-        for process in self._processes.pop(group):
+        processes = self._processes.pop(group)
+        for process in processes:
             process.shutdown()
-        wait = Wait(DRIVER, f"shutdown of '{group}'", "its workers to end", END_S)
-        self.scheduler.end_all(lambda name: name.rpartition("[")[0] == group, SHUT_DOWN, wait)
-        for log in self._logs.pop(group):
-            log.close()
+        try:
+            wait = Wait(DRIVER, place, "its workers to end", END_S) if waits else None
+            self.scheduler.end_all(lambda name: name.rpartition("[")[0] == group, SHUT_DOWN, wait)
+        finally:
+            for process in processes:
+                self._locks.forget(process.info.label, os.getpid())
+            for log in self._logs.pop(group):
+                log.close()
 
     def wait_graph(self) -> WaitGraph:
         return graph_here(self._names(), self._untraced.queues, self._locks)
 
     def stacks(self) -> dict[str, list[Stack]]:
-        names = self._names()
-        # The threads of a worker have its label as their name.
-        return {stack.thread: [stack] for stack in own_stacks() if stack.thread in names}
+        found: dict[str, list[Stack]] = {DRIVER: []}
+        for stack in own_stacks():
+            # The threads of a worker, and of its children, have its label as their name; all others are the driver's.
+            who = stack.thread if stack.thread.rpartition("[")[0] in self._processes else DRIVER
+            found.setdefault(who, []).append(stack)
+        return found
 
     def stop(self) -> None:
         OPEN_TRANSPORTS.pop(self.transport.run, None)

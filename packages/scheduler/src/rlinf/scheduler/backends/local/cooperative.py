@@ -102,12 +102,13 @@ class CooperativeScheduler:
         if task in self._waiting:
             task.ready, task.verdict = (lambda: True), ChannelClosed(task.name, reason)
 
-    def end_all(self, mine: Callable[[str], bool], reason: str, wait: Wait) -> None:
-        """Ends the tasks of some names, and waits until they have ended. Only the driver may ask, while which all others wait."""
+    def end_all(self, mine: Callable[[str], bool], reason: str, wait: Wait | None) -> None:
+        """Ends the tasks of some names; with `wait` they have ended then. Only the driver may ask, while which all others wait."""
         tasks = [task for task in self._waiting if mine(task.name)]
         for task in tasks:
             self.end(task, reason)
-        self.wait_until(lambda: all(task.ended for task in tasks), wait)
+        if wait is not None:
+            self.wait_until(lambda: all(task.ended for task in tasks), wait)
 
     def idle(self, ready: Callable[[], bool]) -> None:
         """Waits for work; a task without work takes no part in a deadlock."""

@@ -17,7 +17,6 @@ from rlinf.scheduler.backends.local.cooperative import CooperativeScheduler
 from rlinf.scheduler.backends.local.turns import CooperativeTurn
 from rlinf.scheduler.failures import Failures
 from rlinf.scheduler.trace.recorder import Recorder, recorded, recorded_async
-from rlinf.scheduler.transport.transport import DRIVER
 from rlinf.scheduler.transport.waits import Wait, calling, longer
 from rlinf.scheduler.workers.calls import SHUT_DOWN, Failure, Outcome, WorkerInfo, checked, ended, perform, perform_async
 from rlinf.scheduler.workers.launching import LaunchOptions, is_async
@@ -55,9 +54,17 @@ class LocalCall:
         return f"{self._info.label}.{self.method}()"
 
     def wait(self, timeout: float | None = None) -> Outcome:
+        if self.outcome is None:
+            self._join(timeout)
+        assert self.outcome is not None
+        if self in self._runtime.unseen:
+            self._runtime.unseen.remove(self)
+        return checked(self.outcome, self._info, self.method)
+
+    def _join(self, timeout: float | None) -> None:
         around = self._runtime
         seconds = around.timeout_s if timeout is None else timeout
-        wait = Wait(DRIVER, self.label, "its end", seconds, peers=(self._info.label,))
+        wait = Wait(around.scheduler.me().name, self.label, "its end", seconds, peers=(self._info.label,))
         try:
             around.scheduler.join(lambda: self.outcome is not None, wait)
         except DeadlineExceeded as error:
@@ -66,11 +73,6 @@ class LocalCall:
             if seconds >= POLL_S:
                 self.explain(error)
             raise
-        if self.outcome is None:
-            raise DeadlineExceeded(self.label, f"not done after {seconds:g} s", longer(timeout))
-        if self in around.unseen:
-            around.unseen.remove(self)
-        return checked(self.outcome, self._info, self.method)
 
     def failed(self) -> bool:
         return self.outcome is not None and self.outcome.failure is not None

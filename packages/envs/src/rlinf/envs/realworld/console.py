@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 import select
 import sys
 import termios
@@ -57,11 +58,9 @@ def run_console(client: ControllerClient) -> int:
     with _raw_terminal():
         while True:
             pressed: list[str] = []
-            if select.select([sys.stdin], [], [], _PERIOD_S)[0]:
-                key = sys.stdin.read(1)
-                # An empty text is the end of the input, which would be readable for ever.
-                if key in ("x", "\x03", ""):
-                    return 0
+            leaves = False
+            for key in _arrived():
+                leaves = leaves or key in ("x", "\x03", "")
                 if key == " ":
                     client.stop("emergency stop at the console")
                 if key == "c":
@@ -70,6 +69,9 @@ def run_console(client: ControllerClient) -> int:
                     motion, until = MOTIONS[key], time.monotonic() + _HELD_S
                 if key in PRESSED:
                     pressed.append(PRESSED[key])
+            # Only now: a stop beside the key that leaves counts.
+            if leaves:
+                return 0
             by_mouse = None if mouse is None else mouse.motion()
             state = client.human(by_mouse or (motion if time.monotonic() < until else None), pressed)
             sys.stdout.write(f"\r{state.stopped or ('you' if state.human else 'policy'):40} {state.verdict:30}")
@@ -120,6 +122,14 @@ class SpaceMouse:
         values = [int.from_bytes(report[at : at + 2], "little", signed=True) / _FULL for at in range(1, len(report) - 1, 2)]
         for index, value in enumerate(values[: 6 - first]):
             self._axes[first + index] = max(-1.0, min(1.0, value))
+
+
+def _arrived() -> list[str]:
+    """The keys pressed within a period; an empty text at the end of the input, which would be readable for ever."""
+    if not select.select([sys.stdin], [], [], _PERIOD_S)[0]:
+        return []
+    # Not by `sys.stdin`: it would keep all but the first key in a buffer, of which `select` knows nothing.
+    return list(os.read(sys.stdin.fileno(), 1024).decode("ascii", "replace")) or [""]
 
 
 @contextlib.contextmanager

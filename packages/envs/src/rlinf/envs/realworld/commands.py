@@ -73,11 +73,8 @@ def _serve(given: argparse.Namespace, params: Sequence[str]) -> int:
     sys.stdout.write(f"{given.robot} at {server.address}, {server.controller.config.rate_hz:g} Hz; Ctrl-C ends it\n")
     sys.stdout.flush()
 
-    def end(number: int, frame: object) -> None:
-        server.close()
-
-    # However it is told to end, the arm brakes first.
-    signal.signal(signal.SIGTERM, end)
+    # However it is told to end, the arm brakes first: `close` waits for threads, which may wait for a lock that `serve` holds.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         server.serve()
     except KeyboardInterrupt:

@@ -1,0 +1,67 @@
+"""A controller of an arm without mass: how it ends, what it lets go of, and what does not hold it up."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import threading
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from point_arm import PointArm
+
+from rlinf.core.errors import ConfigError, DeadlineExceeded
+from rlinf.core.process import Connection, ConnectionLost
+from rlinf.envs.realworld import PANDA, Controller, ControllerClient, ControllerConfig, RealWorld, RobotFault, Serving
+from rlinf.envs.realworld.commands import robot
+from rlinf.envs.realworld.robot import ControllerLost
+from rlinf.envs.realworld.server import ControllerServer
+
+INFO = {
+    **dict.fromkeys(("workspace_low", "workspace_high"), (0.0, 0.0, 0.0)),
+    **dict.fromkeys(("joints", "rate_hz", "watchdog_s", "tool_speed", "force"), 7),
+    **{"name": "franka", "clock": "real", "simulated": False},
+}
+
+
+class EndedArm(PointArm):
+    """Its process is told to end within a period."""
+
+    def brake(self):
+        super().brake()
+        if self.brakes == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """What a robot is served by."""
+
+    made: ClassVar[list[EndedArm]] = []
+
+    def check(self, place):
+        """Nothing is needed."""
+
+    def connect(self):
+        self.made.append(EndedArm())
+        return self.made[-1]
+
+
+def test_an_arm_whose_controller_is_told_to_end_brakes_before_anybody_is_waited_for(monkeypatch):
+    closed, close = [], ControllerServer.close
+
+    def noted(server):
+        closed.append(server.controller.robot.closed)
+        close(server)
+
+    monkeypatch.setattr(ControllerServer, "close", noted)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        assert robot(["serve", f"{__name__}:Ended", "--port", "0"]) == 0
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert closed == [True]

@@ -136,6 +136,22 @@ def test_what_leads_along_a_wall_of_the_workspace_goes_on(sign):
     assert guard.counts["workspace"] == 1
 
 
+@pytest.mark.parametrize("what", ["clip", "refuse"])
+def test_a_tool_outside_of_the_workspace_may_go_back_in_small_motions_and_no_further_out(what):
+    start = PANDA.pose(np.array(PANDA.home)).position
+    low, high = start - 0.5, start + np.array([-0.1, 0.5, 0.5])
+    limits = Limits(workspace_low=tuple(low), workspace_high=tuple(high), tool_speed=2.0, on_violation=what)
+    bench = Bench(limits=limits)
+    assert bench.submit("tool_motion", [-0.02, 0, 0, 0, 0, 0]) == ""
+    bench.run(0.1)
+    np.testing.assert_allclose(bench.tool - start, [-0.02, 0, 0], atol=0.01)
+    verdict = bench.submit("tool_motion", [0.02, 0, 0, 0, 0, 0])
+    assert verdict == ("workspace" if what == "clip" else "refused: beyond the limits of workspace")
+    before = bench.tool
+    bench.run(0.1)
+    np.testing.assert_allclose(bench.tool, before, atol=0.01)
+
+
 @pytest.mark.parametrize(("joint", "sign"), [(0, 1), (3, -1), (5, 1)])
 def test_joints_stay_off_the_ends_of_their_ranges(joint, sign):
     everywhere = Limits(workspace_low=(-2, -2, -2), workspace_high=(2, 2, 2), tool_speed=2.0)

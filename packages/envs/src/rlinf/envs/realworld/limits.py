@@ -129,8 +129,9 @@ class Guard:
             self._meet("velocity")
             motion[:3] *= longest / length
         target = pose.position + motion[:3]
-        kept = np.clip(target, *self._box)
+        low, high = self._box
         # From outside, any way that leads nearer is allowed; rounding is no violation.
+        kept = np.clip(target, np.minimum(low, pose.position), np.maximum(high, pose.position))
         if np.abs(kept - target).max() > 1e-6:
             self._meet("workspace")
             motion[:3] = kept - pose.position

@@ -17,7 +17,7 @@ import pytest
 
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.testing.env import EnvContract
-from rlinf.envs.realworld import ControllerClient, LinkFaults, RealWorld, RobotFault, Serving, session
+from rlinf.envs.realworld import ControllerClient, ControllerConfig, LinkFaults, RealWorld, RobotFault, Serving, session
 from rlinf.envs.realworld.commands import robot
 
 pytest.importorskip("mujoco")
@@ -156,6 +156,17 @@ def test_a_way_to_the_controller_that_is_cut_stops_the_arm_and_says_how_to_go_on
     assert np.abs(watching.state().velocity).max() < STILL
     assert 0 < watching.state().stop_s <= 0.2
     env.close()
+
+
+@pytest.mark.parametrize("rate", [300, 1000])
+def test_a_simulated_arm_keeps_time_whatever_the_period_of_its_controller(serve, rate):
+    """Its physics steps in 2 ms."""
+    _, client = serve(controller=ControllerConfig(rate_hz=rate))
+    for _ in range(10):
+        state = client.act("joint_velocity", [0.4] + [0.0] * 6, seconds=0.1)
+    assert state.velocity[0] == pytest.approx(0.4, abs=0.02)
+    # But for the moment in which it speeds up.
+    assert state.joints[0] - client.info.home[0] == pytest.approx(0.4, abs=0.02)
 
 
 def test_a_link_that_delays_and_one_that_loses_everything(serve):

@@ -84,7 +84,11 @@ class MujocoArm:
             drawing.shutdown()
 
     def advance(self, seconds: float) -> None:
-        for _ in range(round(seconds / _STEP_S)):
+        # What is left of a step is carried over: a period may be no multiple of it, or shorter.
+        self._due += seconds
+        steps = round(self._due / _STEP_S)
+        self._due -= steps * _STEP_S
+        for _ in range(steps):
             _mj.mj_step(self._model, self._data)
         step = _GRIPPER_SPEED * seconds
         self._gripper += min(max(self._wanted - self._gripper, -step), step)
@@ -96,6 +100,7 @@ class MujocoArm:
         self._data.qpos[:] = joints
         self._data.mocap_pos[:] = [scene.get(name, _AWAY) for name in _OBJECTS]
         self._gripper = self._wanted = _WIDEST
+        self._due = 0.0
         _mj.mj_forward(self._model, self._data)
 
     def unplug(self, unplugged: bool) -> None:

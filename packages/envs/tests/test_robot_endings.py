@@ -65,3 +65,41 @@ def test_an_arm_whose_controller_is_told_to_end_brakes_before_anybody_is_waited_
     finally:
         signal.signal(signal.SIGTERM, before)
     assert closed == [True]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Silent:
+    """A robot that may answer nothing."""
+
+    made: ClassVar[list[PointArm]] = []
+    answers: bool
+
+    def check(self, place):
+        """Nothing is needed."""
+
+    def connect(self):
+        self.made.append(PointArm())
+        self.made[-1].answers = self.answers
+        return self.made[-1]
+
+
+def test_a_robot_that_can_not_be_served_is_let_go():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match="nothing can listen at"):
+            Serving(robot=f"{__name__}:Silent", params={"answers": True}, port=port).built()
+    with pytest.raises(RobotFault, match="the arm doesn't answer"):
+        Serving(robot=f"{__name__}:Silent", params={"answers": False}).built()
+    assert [arm.closed for arm in Silent.made] == [True, True]
+
+
+def test_an_environment_that_refuses_a_robot_lets_go_of_its_controller():
+    server = ControllerServer(Controller(PointArm(), ControllerConfig()))
+    server.start()
+    # The error is kept, and with it what its frames know.
+    with pytest.raises(ConfigError, match="this would move a real arm") as told:
+        RealWorld(controllers=(server.address,)).make(1, max_episode_steps=None, ignore_terminations=False, render=False)
+    (client,) = server._clients.values()
+    client.join(10)
+    assert not client.is_alive(), told.value
+    server.close()

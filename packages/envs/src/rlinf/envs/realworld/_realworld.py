@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, cast
@@ -111,16 +111,16 @@ class RobotTask(gymnasium.Env[Any, Any]):
     def __init__(self, config: RealWorld, address: str | None, *, terminates: bool) -> None:
         self._config, self._task, self._terminates = config, TASKS[config.task], terminates
         self._process = SimulatedController(config.simulated) if address is None else None
-        try:
+        with ExitStack() as refused:
+            if self._process is not None:
+                refused.callback(self._process.close)
             self._client = ControllerClient(address or cast("SimulatedController", self._process).address)
+            refused.callback(self._client.close)
             self._refuse()
             self._classifier = _classifier(config.success, config.success_params)
-        except BaseException:
-            if self._process is not None:
-                self._process.close()
-            raise
+            self._state: RobotState = self._client.state()
+            refused.pop_all()
         self._goal = np.zeros(3)
-        self._state: RobotState = self._client.state()
         self._counted = dict(self._state.counts)
         low, high = np.array(self._client.info.workspace_low), np.array(self._client.info.workspace_high)
         self._middle, self._half = (low + high) / 2, (high - low) / 2

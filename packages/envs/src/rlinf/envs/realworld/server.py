@@ -64,11 +64,14 @@ class Serving:
         config: RobotConfig = ROBOTS.build(self.robot, dict(self.params), place="robot")
         config.check("robot")
         robot = config.connect()
-        if self.clock == "stepped" and not isinstance(robot, SimulatedRobot):
+        try:
+            if self.clock == "stepped" and not isinstance(robot, SimulatedRobot):
+                raise ConfigError("clock", f"the time of '{self.robot}' can't be stepped", "Use the real clock.")
+            controller = Controller(robot, self.controller)
+            return ControllerServer(controller, clock=self.clock, link=Link(self.link), host=self.host, port=self.port)
+        except BaseException:
             robot.close()
-            raise ConfigError("clock", f"the time of '{self.robot}' can't be stepped", "Use the real clock.")
-        controller = Controller(robot, self.controller)
-        return ControllerServer(controller, clock=self.clock, link=Link(self.link), host=self.host, port=self.port)
+            raise
 
 
 class ControllerServer:

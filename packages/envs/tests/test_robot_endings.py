@@ -103,3 +103,34 @@ def test_an_environment_that_refuses_a_robot_lets_go_of_its_controller():
     client.join(10)
     assert not client.is_alive(), told.value
     server.close()
+
+
+def test_an_answer_that_comes_late_is_not_taken_for_that_of_the_next_request():
+    arm = Controller(PointArm(), ControllerConfig())
+    state = {**arm.state(), "time": 0.0, "verdict": "", "human": None, "keys": []}
+    late = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve():
+            connection = Connection(listener.accept()[0])
+            connection.wait()
+            connection.send({**INFO, "home": PANDA.home})
+            connection.wait()
+            late.wait(30)
+            with contextlib.suppress(ConnectionLost):
+                connection.send({**state, "verdict": "late"})
+                connection.wait()
+            connection.close()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        client = ControllerClient(f"127.0.0.1:{listener.getsockname()[1]}", deadline_s=30.0)
+        client._deadline_s = 0.05
+        with pytest.raises(DeadlineExceeded, match=r"has not answered 'act' within 0\.15 s"):
+            client.act("hold", [], seconds=0.1)
+        late.set()
+        client._deadline_s = 30.0
+        with pytest.raises(ControllerLost):
+            client.state()
+        client.close()
+        thread.join(30)

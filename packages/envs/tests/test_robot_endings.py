@@ -134,3 +134,35 @@ def test_an_answer_that_comes_late_is_not_taken_for_that_of_the_next_request():
             client.state()
         client.close()
         thread.join(30)
+
+
+class Watched(PointArm):
+    """Its camera takes its time: until the arm has been driven on."""
+
+    camera = 2
+
+    def __init__(self):
+        super().__init__()
+        self.looks, self.moved = threading.Event(), threading.Event()
+        self.held_up = False
+
+    def brake(self):
+        super().brake()
+        if self.looks.is_set():
+            self.moved.set()
+
+    def frame(self):
+        self.looks.set()
+        self.held_up = not self.moved.wait(5)
+        return np.zeros((2, 2, 3), np.uint8)
+
+
+def test_a_slow_camera_does_not_hold_up_the_arm():
+    arm = Watched()
+    server = ControllerServer(Controller(arm, ControllerConfig()))
+    server.start()
+    client = ControllerClient(server.address, deadline_s=30.0)
+    assert client.frame().shape == (2, 2, 3)
+    assert not arm.held_up
+    client.close()
+    server.close()

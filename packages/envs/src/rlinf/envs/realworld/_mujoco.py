@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from typing import Any, Final
 
 import mujoco
@@ -45,9 +47,12 @@ class MujocoArm:
         self._renderer: ModelRenderer | None = None
         self._model = _mj.MjModel.from_xml_string(_xml(clearance))
         self._data = _mj.MjData(self._model)
+        # The arm moves in one thread while another one looks at it.
+        self._moving = threading.Lock()
         self._tool = {int(self._model.geom(name).id) for name in ("hand", "peg")}
         self._gripper = self._wanted = _WIDEST
         self._unplugged = False
+        self._due = 0.0
         self.place(np.array(PANDA.home), {})
 
     def read(self) -> Reading:
@@ -71,16 +76,19 @@ class MujocoArm:
         self.read()
 
     def frame(self) -> NDArray[np.uint8]:
-        if self._drawing is None:
+        drawing = self._drawing
+        if drawing is None:
             raise RobotFault("robot", "the arm has no camera", "Start it with camera=64, for 64 × 64 pixels.")
-        return self._drawing.submit(self._draw).result()
+        try:
+            return drawing.submit(self._draw).result()
+        except RuntimeError as error:
+            raise RobotFault("robot", f"its camera can't draw ({error})") from error
 
     def close(self) -> None:
         self.brake()
         if self._drawing is not None:
             drawing, self._drawing = self._drawing, None
-            if self._renderer is not None:
-                drawing.submit(self._renderer.close).result()
+            drawing.submit(self._end_drawing).result()
             drawing.shutdown()
 
     def advance(self, seconds: float) -> None:
@@ -88,20 +96,22 @@ class MujocoArm:
         self._due += seconds
         steps = round(self._due / _STEP_S)
         self._due -= steps * _STEP_S
-        for _ in range(steps):
-            _mj.mj_step(self._model, self._data)
+        with self._moving:
+            for _ in range(steps):
+                _mj.mj_step(self._model, self._data)
         step = _GRIPPER_SPEED * seconds
         self._gripper += min(max(self._wanted - self._gripper, -step), step)
 
     def place(self, joints: Floats, scene: Mapping[str, Any]) -> None:
         if unknown := set(scene) - set(_OBJECTS):
             raise ConfigError("robot", f"there is no object '{min(unknown)}' to place", f"It has: {', '.join(_OBJECTS)}.")
-        _mj.mj_resetData(self._model, self._data)
-        self._data.qpos[:] = joints
-        self._data.mocap_pos[:] = [scene.get(name, _AWAY) for name in _OBJECTS]
+        with self._moving:
+            _mj.mj_resetData(self._model, self._data)
+            self._data.qpos[:] = joints
+            self._data.mocap_pos[:] = [scene.get(name, _AWAY) for name in _OBJECTS]
+            _mj.mj_forward(self._model, self._data)
         self._gripper = self._wanted = _WIDEST
         self._due = 0.0
-        _mj.mj_forward(self._model, self._data)
 
     def unplug(self, unplugged: bool) -> None:
         self._unplugged = unplugged
@@ -109,7 +119,14 @@ class MujocoArm:
 
     def _draw(self) -> NDArray[np.uint8]:
         self._renderer = self._renderer or ModelRenderer(self._model, self.camera, "fast")
-        return self._renderer.render(self._data, "front")
+        # Drawn from a copy, so that the arm moves on meanwhile.
+        with self._moving:
+            seen = copy(self._data)
+        return self._renderer.render(seen, "front")
+
+    def _end_drawing(self) -> None:
+        if self._renderer is not None:
+            self._renderer.close()
 
     def _force(self) -> Floats:
         """What touches hand or peg, `[3]` newtons in the base frame."""

@@ -116,7 +116,11 @@ class HasCamera(Protocol):
     """Its pixels, each way; 0 if it was made without."""
 
     def frame(self) -> NDArray[np.uint8]:
-        """What it sees now, `[camera, camera, 3]`."""
+        """What it sees now, `[camera, camera, 3]`; called by other threads than that which drives the arm, and may take its time.
+
+        Raises:
+            RobotFault: the camera doesn't answer.
+        """
         ...
 
 

@@ -59,6 +59,13 @@ def test_contract_with_images(env_id):
     EnvContract(factory=lambda: make(config, 2, limit=6), steps=4).run()
 
 
+def test_an_id_may_name_the_module_of_gymnasium_robotics():
+    pytest.importorskip("gymnasium_robotics")
+    Gymnasium(env_id="gymnasium_robotics:FetchReach-v4").check("env")
+    with pytest.raises(ConfigError, match="'gymnasium_robotics' registers no environment 'FetchReech-v4'"):
+        Gymnasium(env_id="gymnasium_robotics:FetchReech-v4").check("env")
+
+
 CONTACTS = ["Ant-v5", "Humanoid-v5", "FetchPush-v4", "AdroitHandHammer-v1", "AdroitHandRelocate-v1", "HandManipulateBlock-v1"]
 
 

@@ -82,7 +82,7 @@ class Gymnasium:
         """
         if self.module == "gymnasium_robotics":
             require_modules("gymnasium_robotics", "mujoco", place=place, extra="rlinf-envs[robotics]")
-            _refuse_unregistered(self.env_id, self.module, f"{place}.env_id")
+            _refuse_unregistered(self.env_id.rpartition(":")[2], self.module, f"{place}.env_id")
         elif self.module is not None:
             require_importable(self.module, place=f"{place}.env_id")
             _refuse_unregistered(self.env_id.rpartition(":")[2], self.module, f"{place}.env_id")

@@ -176,6 +176,12 @@ def test_schematics(env_id, size):
     draw(shot(size, rewards=()))
 
 
+def test_a_panel_of_an_environment_without_states():
+    from rlinf.envs.rendering._schematic import panel
+
+    assert panel(shot(0)).shape == (320, 320, 3)
+
+
 def test_schematic_of_push_cube_shows_cube_and_goal_where_they_are():
     from rlinf.envs.rendering._push_cube import draw
 

@@ -60,6 +60,8 @@ def _bars(states: NDArray[np.float32], pixels: tuple[int, int]) -> NDArray[np.ui
     shown = np.nan_to_num(states[:_MAX_BARS].astype(float))
     more = f", first {_MAX_BARS}" if len(states) > _MAX_BARS else ""
     canvas.text((10, 7), f"state ({len(states)} numbers{more})", c.MUTED)
+    if not len(shown):
+        return canvas.finish()
     pitch = 1.88 / len(shown)
     canvas.line([(0.06, 0.42), (1.94, 0.42)], c.GRID, 1.5)
     # A bar saturates smoothly, so that one large number doesn't flatten the others.

@@ -178,6 +178,16 @@ def test_a_machine_that_does_not_allow_the_level(monkeypatch):
         ProcessSandbox().check("p")
 
 
+@pytest.mark.skipif(sys.prefix == sys.base_prefix, reason="this interpreter is that of no virtual environment")
+@pytest.mark.parametrize("packages", [True, False])
+def test_bubblewrap_shows_the_interpreter_of_a_virtual_environment(monkeypatch, packages):
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    words = ProcessSandbox(site_packages=packages)._launch(bubblewrap=True).command
+    shown = {words[at + 1] for at, word in enumerate(words) if word == "--ro-bind"}
+    assert words[words.index("--") + 1] in shown
+    assert (f"{sys.prefix}/pyvenv.cfg" in shown) == packages
+
+
 @pytest.mark.skipif(highest() != "namespaces", reason="this machine has no namespaces")
 def test_nobody_keeps_open_what_a_program_was_given(sandbox):
     run(sandbox, *["print(1)"] * 5)

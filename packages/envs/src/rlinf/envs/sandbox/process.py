@@ -129,7 +129,7 @@ class ProcessSandbox:
         flags = ("-I",) if self.site_packages else ("-I", "-S")
         command = (_interpreter(self.site_packages), *flags, _SERVER)
         if bubblewrap:
-            command = (*_bubblewrap(readable, self.scratch_mb), *command)
+            command = (*_bubblewrap([*readable, *_environment(self.site_packages)], self.scratch_mb), *command)
         setting = {
             "level": self.level,
             "bubblewrap": bubblewrap,
@@ -227,6 +227,12 @@ def _proven(launch: Launch) -> SandboxWorker:
 def _interpreter(site_packages: bool) -> str:
     """This one; without its packages, the one that its virtual environment was made from."""
     return sys.executable if site_packages else getattr(sys, "_base_executable", sys.executable)
+
+
+def _environment(site_packages: bool) -> list[str]:
+    """What makes the interpreter that of its virtual environment, beside the packages: itself, and the file by which it knows."""
+    known = Path(sys.prefix) / "pyvenv.cfg"
+    return [_interpreter(True), str(known)] if site_packages and known.is_file() else []
 
 
 def _bubblewrap(readable: Sequence[str], scratch_mb: int) -> tuple[str, ...]:

@@ -85,6 +85,14 @@ def test_a_server_that_ends_is_named_and_begun_anew() -> None:
     assert after.text == "3"
 
 
+def test_a_tool_goes_on_after_its_server_was_closed() -> None:
+    (tool,) = MCP(command=STDIO.command, server="toy", only=("add",)).build_all()
+    close_mcp_servers()
+    box = ToolBox([(tool, ToolLimits(timeout_s=60))])
+    result = asyncio.run(box.call(ToolCall(name="add", arguments={"a": 1, "b": 2})))
+    assert (result.text, result.outcome) == ("3", "ok")
+
+
 def test_a_call_is_repeated_on_a_new_server_as_often_as_its_limits_allow(tmp_path: Path) -> None:
     """The first server ends when it is asked; the retry finds the second one, which does not."""
     script = tmp_path / "once.py"

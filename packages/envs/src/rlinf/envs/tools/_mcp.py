@@ -13,7 +13,7 @@ from mcp.types import CallToolResult, TextContent
 
 from rlinf.core.agents import Tool, ToolError
 from rlinf.core.errors import ConfigError, RLinfError
-from rlinf.envs.tools.mcp import MCP
+from rlinf.envs.tools.mcp import MCP, connection_to
 
 CLOSE_S: Final = 10.0
 """Within which a server is asked to end; the library then kills it."""
@@ -45,10 +45,12 @@ class Connection:
         """
         if self._tools is None:
             key = "command" if self._config.command else "url"
+            # As long to list them as to start.
+            patience = 2 * self._config.start_s
             try:
-                found = asyncio.run_coroutine_threadsafe(self._listed(), self._loop).result(2 * self._config.start_s)
+                found = asyncio.run_coroutine_threadsafe(self._listed(), self._loop).result(patience)
             except (RLinfError, TimeoutError) as error:
-                reason = error.problem if isinstance(error, RLinfError) else f"no answer within {self._config.start_s:g} s"
+                reason = error.problem if isinstance(error, RLinfError) else f"no answer within {patience:g} s"
                 raise ConfigError(key, f"the MCP server '{self._config.server}' does not answer: {reason}") from error
             self._tools = tuple(map(self._tool, found))
         return self._tools
@@ -77,8 +79,10 @@ class Connection:
         name: str = described.name
 
         async def function(**arguments: Any) -> str:
+            # Asked for with each call: the one that listed this tool may have been closed since.
+            connection = connection_to(self._config)
             # The caller's loop waits; a call that it cancels, as after a timeout, is cancelled here, too.
-            called = asyncio.run_coroutine_threadsafe(self._called(name, arguments), self._loop)
+            called = asyncio.run_coroutine_threadsafe(connection._called(name, arguments), connection._loop)
             return await asyncio.wrap_future(called)
 
         schema: dict[str, Any] = {"type": "object", "properties": {}, **described.input_schema}

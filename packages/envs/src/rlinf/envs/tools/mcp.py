@@ -84,7 +84,7 @@ class MCP:
         Raises:
             ConfigError: it does not answer, or lacks a tool that is wanted.
         """
-        found = _connection(self).tools()
+        found = connection_to(self).tools()
         names = [tool.name for tool in found]
         for name in self.only:
             if name not in names:
@@ -101,7 +101,7 @@ class MCP:
 _open: Final[Shared[str, Connection]] = Shared()
 
 
-def _connection(config: MCP) -> Connection:
+def connection_to(config: MCP) -> Connection:
     """This process's connection to a server, made by the first who asks; it ends with the process."""
     from rlinf.envs.tools._mcp import Connection
 

@@ -12,6 +12,7 @@ import shutil
 import sys
 import tempfile
 import threading
+import time
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -114,8 +115,9 @@ class _Process:
         with selectors.DefaultSelector() as selector:
             selector.register(link, selectors.EVENT_READ)
             message: Message | None = None
+            until = time.monotonic() + self._launch.start_s
             while message is None:
-                if not selector.select(self._launch.start_s):
+                if not selector.select(max(0.0, until - time.monotonic())):
                     found = f"the process of verifiers is not ready after {self._launch.start_s:g} s"
                     raise ConfigError("env", found, "Raise data.start_s.")
                 message = link.receive()
@@ -135,7 +137,7 @@ class Service:
         self._lock = threading.Lock()
         self._process: _Process | None = None
         self._numbers = itertools.count()
-        self._waiting: dict[int, tuple[asyncio.AbstractEventLoop, asyncio.Future[dict[str, Any]]]] = {}
+        self._waiting: dict[int, tuple[_Process, asyncio.AbstractEventLoop, asyncio.Future[dict[str, Any]]]] = {}
 
     async def play(self, task: int, key: str, *, base_url: str, api_key: str, model: str) -> tuple[str, float]:
         """One episode: the last reply, and the reward.
@@ -157,7 +159,7 @@ class Service:
         process = await asyncio.to_thread(self._running)
         with self._lock:
             # Before it is asked, as the thread that reads may have the answer before this one goes on.
-            self._waiting[number] = (loop, answer)
+            self._waiting[number] = (process, loop, answer)
         where = {"base_url": base_url, "api_key": api_key, "model": model}
         try:
             self._send(process, {"id": number, "play": task, "key": key, **where})
@@ -207,14 +209,16 @@ class Service:
                 with self._lock:
                     waiting = self._waiting.pop(message["id"], None)
                 if waiting is not None:
-                    _settle(*waiting, message)
+                    _settle(*waiting[1:], message)
         except (ConnectionLost, OSError):
             process.child.wait(1.0)
             cause = f"its process {process.child.cause()}"
             with self._lock:
-                left, self._waiting = list(self._waiting.values()), {}
-            for waiting in left:
-                _settle(*waiting, {"error": cause})
+                # Not those of the process that was begun in its place.
+                left = [number for number, (player, *_) in self._waiting.items() if player is process]
+                lost = [self._waiting.pop(number) for number in left]
+            for waiting in lost:
+                _settle(*waiting[1:], {"error": cause})
 
 
 def _settle(loop: asyncio.AbstractEventLoop, answer: asyncio.Future[dict[str, Any]], message: dict[str, Any]) -> None:

@@ -69,6 +69,10 @@ def recorded(num_envs, max_episode_steps, render):
     return GroupReset(env, group_size=1)
 
 
+def of_nine(num_envs):
+    return Tabletop(task="reach").make(num_envs, max_episode_steps=9, ignore_terminations=False, render=False)
+
+
 def surprising():
     return vectors(2)
 
@@ -79,7 +83,7 @@ CARTPOLES = "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv"
 @pytest.fixture(autouse=True)
 def mystuff(monkeypatch):
     module = types.ModuleType("mystuff")
-    for item in (Dot, Pictured, NoEnvironment, limited, vectors, ours, recorded, surprising):
+    for item in (Dot, Pictured, NoEnvironment, limited, vectors, ours, recorded, of_nine, surprising):
         setattr(module, item.__name__, item)
     monkeypatch.setitem(sys.modules, "mystuff", module)
 
@@ -136,6 +140,14 @@ def test_one_of_ours_is_left_as_it_is():
     _, env = make("mystuff:ours", ignore=True)
     assert env.unwrapped.__class__.__name__ == "TabletopEnv"
     assert env.metadata["max_episode_steps"] == 12
+
+
+def test_one_of_ours_with_another_limit_is_refused():
+    _, env = make("mystuff:of_nine", limit=9)
+    assert env.metadata["max_episode_steps"] == 9
+    make("mystuff:of_nine", limit=None)
+    with pytest.raises(ConfigError, match=r"env\.max_episode_steps: .* 12 steps, and 'mystuff:of_nine' makes some of 9"):
+        make("mystuff:of_nine", limit=12)
 
 
 def test_one_of_ours_is_filmed_once():

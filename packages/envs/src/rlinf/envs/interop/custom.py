@@ -95,6 +95,7 @@ class Custom:
     def _of_vector(self, build: Callable[[int], Vector], num_envs: int, limit: int | None) -> Vector:
         env = build(num_envs)
         if env.metadata.get("autoreset_mode") is AutoresetMode.DISABLED and "max_episode_steps" in env.metadata:
+            self._refuse_other(env, limit)
             return env  # one of ours already
         ours = from_vector_env(env, max_episode_steps=limit, success_key=self.success_key)
         if "partial_reset" not in ours.metadata["waived"]:
@@ -103,6 +104,14 @@ class Custom:
         limit = int(ours.metadata["max_episode_steps"])
         one = partial(from_vector_env, max_episode_steps=limit, success_key=self.success_key)
         return assemble([lambda: as_single_env(one(build(1)))] * num_envs, max_episode_steps=limit, camera=None)
+
+    def _refuse_other(self, env: Vector, limit: int | None) -> None:
+        found = env.metadata["max_episode_steps"]
+        if limit is None or found == limit:
+            return
+        env.close()
+        problem = f"expected environments of {limit} steps, and '{self.env}' makes some of {found}"
+        raise ConfigError("env.max_episode_steps", problem, "Leave it out, or let the function use its parameter of this name.")
 
     def _single(self, made: Callable[..., Any], asked: Mapping[str, Any], **given: Any) -> Env:
         env = made(**{**self._arguments(made, asked), **given})

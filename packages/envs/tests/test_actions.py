@@ -225,6 +225,15 @@ def test_what_loses_numbers_has_no_inverse():
             Chain((Identity(), last)).inverse(np.zeros(2))
 
 
+def test_columns_from_an_end_that_nobody_knows_have_no_bounds():
+    ones = np.ones(1)
+    assert np.array_equal(Pick(columns=(-1,), size=3).accepts(-2 * ones, 2 * ones), [[-1, -1, -2], [1, 1, 2]])
+    for columns in ((-1,), (0, -1)):
+        bound = np.ones(len(columns))
+        with pytest.raises(ShapeError, match="count from its end"):
+            Pick(columns=columns).accepts(-bound, bound)
+
+
 def test_formats_refuse_columns_that_are_not_there():
     for convert in (
         Gripper(source="unit_open", target="sign_open", index=7),

@@ -226,6 +226,8 @@ class Pick:
         """The simulator's bounds in the chosen columns, ±1 in the others."""
         if len(self.columns) != len(low):
             raise ShapeError("action", f"it gives {len(self.columns)} numbers")
+        if self.size is None and min(self.columns, default=0) < 0:
+            raise ShapeError("action", f"columns {list(self.columns)} count from its end, and no size says where that is")
         size = self.size or max(self.columns) + 1
         least, most = -np.ones(size), np.ones(size)
         least[list(self.columns)], most[list(self.columns)] = low, high

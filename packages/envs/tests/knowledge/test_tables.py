@@ -88,7 +88,8 @@ def test_in_prose_a_message_asks() -> None:
         ({"rows": (0,)}, "rows"),
         ({"rows": (21,)}, "rows"),
         ({"columns": (4,)}, "columns"),
-        ({"kinds": ()}, "rows"),
+        ({"kinds": ()}, "kinds: expected some of person"),
+        ({"kinds": ("dog",)}, "kinds: expected some of person"),
         ({"rows": ()}, "rows"),
     ],
 )

@@ -94,16 +94,16 @@ class WideSearch:
     def __post_init__(self) -> None:
         check_sizes(self.train, self.validation, self.knowledge.held_out)
         expect_range("worked_share", self.worked_share, 0.0, 1.0)
+        if not self.kinds or any(kind not in KINDS for kind in self.kinds):
+            raise ConfigError("kinds", f"expected some of {', '.join(KINDS)}, found {list(self.kinds)}")
         # Any number of rows and columns may be drawn for any kind, so that the smallest one sets the limit.
-        known = min((self._relations(kind) for kind in self.kinds), key=len, default=())
-        fewest = min((min(self.knowledge.sizes(kind).values()) for kind in self.kinds), default=0)
+        known = min((self._relations(kind) for kind in self.kinds), key=len)
+        fewest = min(min(self.knowledge.sizes(kind).values()) for kind in self.kinds)
         for name, sizes, most in (("rows", self.rows, fewest), ("columns", self.columns, len(known))):
             if not sizes or min(sizes) < 1 or max(sizes) > most:
                 raise ConfigError(
                     name, f"expected numbers from 1 to {most}, found {list(sizes)}", "Ask for others, or other kinds."
                 )
-        if not self.kinds or any(kind not in KINDS for kind in self.kinds):
-            raise ConfigError("kinds", f"expected some of {', '.join(KINDS)}, found {list(self.kinds)}")
 
     def check(self, place: str) -> None:
         """Nothing has to be installed."""

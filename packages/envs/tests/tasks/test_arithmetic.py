@@ -131,3 +131,11 @@ def test_more_problems_than_there_are():
         Arithmetic(train=300, validation=1, terms=2, largest=10).problems("train")
     with pytest.raises(ConfigError, match="largest"):
         Arithmetic(train=1, validation=1, terms=3, digits=3, operations=("+",), largest=20).problems("train")
+
+
+def test_what_forbids_all_results_is_named():
+    with pytest.raises(ConfigError, match=r"arithmetic\.negative: no result on the way may be below 0, found 4096") as told:
+        Arithmetic(train=1, validation=1, terms=40, operations=("-",), largest=None).problems("train")
+    assert "None" not in str(told.value)
+    with pytest.raises(ConfigError, match=r"arithmetic\.largest: no result on the way may be below 0 or above 20"):
+        Arithmetic(train=1, validation=1, terms=40, operations=("-",)).problems("train")

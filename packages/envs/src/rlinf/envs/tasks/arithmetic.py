@@ -150,8 +150,12 @@ class Arithmetic(GeneratedTask[Expression]):
                     yield expression
             # After so many without one the search would most likely never end.
             if not allowed:
-                found = f"no result on the way may exceed {self.largest}, found {_DRAWS} problems of which none is so small"
-                raise ConfigError("arithmetic.largest", found, "Raise it, or use fewer terms or digits.")
+                wrong = [*([] if self.negative else ["below 0"]), *([] if self.largest is None else [f"above {self.largest}"])]
+                found = f"no result on the way may be {' or '.join(wrong)}, found {_DRAWS} problems of which none fits"
+                key = "negative" if self.largest is None else "largest"
+                raise ConfigError(
+                    f"arithmetic.{key}", found, "Allow more of them, or use fewer terms or digits, or other operations."
+                )
 
     def _allows(self, expression: Expression) -> bool:
         results = [step.result for step in expression.steps()]

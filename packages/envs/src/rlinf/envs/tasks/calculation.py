@@ -106,5 +106,5 @@ class Calculation(GeneratedTask[Chain]):
                     yield chain
             # After so many without one the search would most likely never end.
             if not allowed:
-                found = f"no result on the way may exceed {self.largest}, found {_DRAWS} problems of which none is so small"
-                raise ConfigError("calculation.largest", found, "Raise it, or use fewer steps or digits.")
+                found = f"no result on the way may be below 0 or above {self.largest}, found {_DRAWS} problems of which none fits"
+                raise ConfigError("calculation.largest", found, "Raise it, use fewer steps or digits, or other operations.")

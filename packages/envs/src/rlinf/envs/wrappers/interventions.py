@@ -87,7 +87,7 @@ class Interventions(Wrapper):
         return seen, rewards, terminated, truncated, {**infos, "intervene_flag": acts, "intervene_action": wanted}
 
     def take_counts(self) -> Mapping[str, float]:
-        """`interventions/steps`, in which the source acted since the last call, and `interventions/share` of all."""
+        """`interventions/steps`, in which the source acted since the last call, of `interventions/of_steps`."""
         taken, steps, self._taken, self._steps = self._taken, self._steps, 0, 0
         return {"interventions/steps": float(taken), "interventions/of_steps": float(steps)}
 

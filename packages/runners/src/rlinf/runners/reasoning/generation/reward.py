@@ -146,12 +146,13 @@ class LanguageRewardWorker(Worker, ABC):
         for group, item in [entry for entry in pending.items() if wait or entry[1].scores.done()]:
             with self.worker_timer("wait_for_scores"):
                 scores = self._ready().scorer.result(item.scores, len(pending))
+            rewards = self.rewards(item.written.completions, scores.values)
             # Groups are equal whatever was written of them before, so that one that has gone on is found.
-            report = self._report(job, item, scores, with_text=item.written.prompt_group in job.prompt_groups[: job.shown])
-            reports[group] = report
+            with_text = item.written.prompt_group in job.prompt_groups[: job.shown]
+            reports[group] = self._report(job, item, scores, rewards, with_text=with_text)
             del pending[group]
             if job.split == "train":
-                self._keep(item.written, report, channels)
+                self._keep(item.written, rewards, channels)
 
     def _begin(self, job: JobSpec, written: WrittenGroup) -> Pending:
         state, number = self._ready(), written.prompt_group.problem
@@ -168,9 +169,10 @@ class LanguageRewardWorker(Worker, ABC):
         where = state.problems.name(job.split, number)
         return Pending(written, texts, state.scorer.begin(texts, problem.answer, where, samples))
 
-    def _report(self, job: JobSpec, item: Pending, scores: GroupScores, *, with_text: bool) -> GroupReport:
+    def _report(
+        self, job: JobSpec, item: Pending, scores: GroupScores, rewards: Sequence[float], *, with_text: bool
+    ) -> GroupReport:
         state, written, prompt_group = self._ready(), item.written, item.written.prompt_group
-        rewards = self.rewards(written.completions, scores.values)
         scored = zip(rewards, scores.values, written.completions, item.texts, strict=True)
         responses = [self.response(member, reward, score, text if with_text else None) for reward, score, member, text in scored]
         return GroupReport(
@@ -193,10 +195,9 @@ class LanguageRewardWorker(Worker, ABC):
         taken = penalty(["t " * len(member) for member in members], [""] * len(members))
         return [score + overlong.weight * minus for score, minus in zip(scores, taken, strict=True)]
 
-    def _keep(self, written: WrittenGroup, report: GroupReport, channels: Channels | None) -> None:
+    def _keep(self, written: WrittenGroup, rewards: Sequence[float], channels: Channels | None) -> None:
         state = self._ready()
         prompt_group = written.prompt_group
-        rewards = [response.reward for response in report.responses]
         rows = self.rows(prompt_group, written.completions, rewards)
         state.kept[prompt_group.group] = rows
         if channels is not None:

@@ -12,7 +12,7 @@ import torch
 from ranks_toy import Meeting
 
 from rlinf.core.data import Credit, Rescored, Trajectory
-from rlinf.core.errors import RLinfError
+from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.registry import GATES
 from rlinf.core.worker import WorkerContext, injected
 from rlinf.runners.reasoning.actor_worker import ReasoningActor
@@ -212,3 +212,19 @@ def test_a_critic_values_responses_from_the_first_iteration_on(reasoning_data: d
 def test_a_rank_without_responses_ends_the_run(reasoning_data: dict[str, Any], new_queue: Any) -> None:
     with pytest.raises(RLinfError, match=r"actor\[1\]: no responses for this rank: .* Raise data\.rollout_batch_size"):
         ranks(reasoning_data, new_queue, (1, 2), ())
+
+
+def test_a_share_with_fewer_responses_than_steps_takes_them_all_the_same(reasoning_data: dict[str, Any], new_queue: Any) -> None:
+    reasoning_data["actor"]["global_batch_size"] = 2
+    found = ranks(reasoning_data, new_queue, range(1, 7), (7,))
+    found.train()
+    first, second = (trainer.steps for trainer in found.trainers)
+    assert [len(step) for step in first] == [2, 2, 1, 1], "7 responses in steps of 2"
+    assert second == [[7]] * 4
+    assert [bool(part.trajectory.mask.any()) for part in found.trainers[1].seen] == [True, False, False, False]
+
+
+def test_a_step_smaller_than_the_shares_is_refused(reasoning_data: dict[str, Any], new_queue: Any) -> None:
+    reasoning_data["actor"]["global_batch_size"] = 1
+    with pytest.raises(ConfigError, match=r"actor\.global_batch_size: 1 responses .* 2 shares\. Use at least 2"):
+        ranks(reasoning_data, new_queue, (1, 2), (3, 4))

@@ -18,13 +18,14 @@ from rlinf.core.protocols import Channel, HasObservationStatistics, Loss, Policy
 from rlinf.core.random import keyed_generator, keyed_seed
 from rlinf.core.worker import Worker
 from rlinf.runners.checkpoints.starting_weights import load_starting_weights
-from rlinf.runners.embodied.filtering import uncounted, without_cut_off, without_filtered
+from rlinf.runners.embodied.filtering import without_cut_off, without_filtered
 from rlinf.runners.embodied.playing.arrivals import Arrivals, joined
 from rlinf.runners.embodied.playing.rows import group_metrics
 from rlinf.runners.embodied.schema import EmbodiedConfig
 from rlinf.runners.embodied.topology import Topology
 from rlinf.runners.lazy import torch
 from rlinf.runners.training.agreement import coarsest, decision_logprobs, decision_scores
+from rlinf.runners.training.data_shares import uncounted
 from rlinf.runners.training.devices import device_of, placed
 from rlinf.runners.training.finite import check_credit, check_finite
 from rlinf.runners.training.offloading import Offloading

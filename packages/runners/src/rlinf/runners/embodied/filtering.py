@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rlinf.core.data import Batch, Trajectory
+from rlinf.core.data import Trajectory
 from rlinf.core.data.arrays import as_numpy
 from rlinf.core.declarations import needs_of
 from rlinf.core.metrics import Metric, Statistic
@@ -68,9 +68,3 @@ def without_filtered(rows: Trajectory[Tensor], config: EmbodiedAlgorithmConfig) 
     kept = (mean >= lower) & (mean <= upper)
     filtered: dict[str, Statistic] = {"filtered_groups": Metric(float((~kept).sum()), len(kept))}
     return replace(rows, mask=rows.mask & kept[index][:, None]), filtered
-
-
-def uncounted(batch: Batch[Tensor]) -> Batch[Tensor]:
-    """One row of a batch that counts nowhere: what a rank with nothing to train on keeps pace with."""
-    one = batch.rows(slice(0, 1))
-    return replace(one, trajectory=replace(one.trajectory, mask=torch.zeros_like(one.trajectory.mask)))

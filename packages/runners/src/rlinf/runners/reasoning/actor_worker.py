@@ -16,7 +16,7 @@ from torch import Tensor
 
 from rlinf.core.capabilities import LanguageModelPolicy
 from rlinf.core.data import Batch, Trajectory
-from rlinf.core.errors import RLinfError
+from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.metrics import Metric, Statistic, merge
 from rlinf.core.protocols import Channel, Gate, Trainer
 from rlinf.core.random import keyed_generator
@@ -40,6 +40,7 @@ from rlinf.runners.reasoning.scoring import (
 )
 from rlinf.runners.reasoning.topology import ReasoningTopology
 from rlinf.runners.training.agreement import coarsest
+from rlinf.runners.training.data_shares import uncounted
 from rlinf.runners.training.devices import device_of, placed
 from rlinf.runners.training.finite import check_credit, check_finite
 from rlinf.runners.training.offloading import Offloading
@@ -82,7 +83,14 @@ class ReasoningActor(Worker):
         self._checked = False
 
     def init_worker(self, topology: ReasoningTopology) -> None:
-        """Builds the policy and its trainer; every rank calls it."""
+        """Builds the policy and its trainer; every rank calls it.
+
+        Raises:
+            ConfigError: an optimizer step has fewer responses than shares, so that the last ones would have none at all.
+        """
+        if (size := self.cfg.actor.global_batch_size) < topology.shares:
+            problem = f"{size} responses of an optimizer step can't be parted over {topology.shares} shares"
+            raise ConfigError("actor.global_batch_size", problem, f"Use at least {topology.shares}, or place fewer actors.")
         torch.set_num_threads(self.threads)
         policy = placed(build_policy(self.cfg, starting_weights=True), self)
         check_temperature(policy, self.cfg.rollout.sampling_params)
@@ -176,7 +184,8 @@ class ReasoningActor(Worker):
                     # `concatenate` needs one array, also where a share has no episode for a step.
                     chosen = np.concatenate([np.zeros(0, np.intp), *(episodes[int(number)] for number in drawn)])
                     parts = [trimmed(batch, rows, width) for rows in self._parts(chosen, width)]
-                    metrics.append(state.trainer.step(parts, self.cfg.algorithm.loss))
+                    # A share that has fewer episodes than there are steps takes the step all the same.
+                    metrics.append(state.trainer.step(parts or [uncounted(batch)], self.cfg.algorithm.loss))
         return merge(metrics)
 
     def save_checkpoint(self, folder: str) -> None:

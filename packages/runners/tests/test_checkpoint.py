@@ -1,6 +1,8 @@
+import errno
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,6 +58,15 @@ def test_a_failure_while_writing_leaves_the_last_checkpoint_whole(tmp_path: Path
         write_checkpoint(folder, failing, config={}, state={})
     assert read_checkpoint(folder).model_file.read_bytes() == b"weights"
     assert list(folder.parent.iterdir()) == [folder], "what was written in part is gone, as it would fill the disk"
+
+
+def test_a_disk_without_room_for_the_folder_of_the_first_one_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: Any, **kwargs: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "mkdir", full)
+    with pytest.raises(CheckpointError, match=r"can't be written \(No space left on device; .* free\)"):
+        write_checkpoint(tmp_path / "checkpoints/global_step_1", lambda part: None, config={}, state={})
 
 
 def test_everything_is_on_the_disk_before_the_name_appears(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,7 +67,9 @@ def write_checkpoint(
     try:
         _write_whole(folder, partial, write_actor, config, state)
     except OSError as error:
-        free = f"{shutil.disk_usage(folder.parent).free / 2**30:.3g} GiB of its disk are free"
+        # What could not be made may be the folder of the checkpoints itself.
+        there = next(parent for parent in folder.absolute().parents if parent.exists())
+        free = f"{shutil.disk_usage(there).free / 2**30:.3g} GiB of its disk are free"
         problem = f"can't be written ({error.strerror or error}; {free})"
         raise CheckpointError(str(folder), problem, "Make room: the checkpoints before this one are whole.") from error
     finally:

@@ -124,6 +124,18 @@ def test_a_new_number_becomes_a_column_and_a_run_that_resumes_appends(run: Logge
     assert [path.name for path in run.folder.iterdir()] == ["metrics.csv"]
 
 
+def test_half_a_row_of_a_process_that_was_killed_is_removed(run: LoggedRun) -> None:
+    logger = LOGGERS.get("csv")(run)
+    logger.write(1, {"a": 1.0, "b": 2.0})
+    logger.close()
+    with (run.folder / "metrics.csv").open("a") as file:
+        file.write("2,3")
+    logger = LOGGERS.get("csv")(run)
+    logger.write(2, {"a": 3.0, "b": 4.0})
+    logger.close()
+    assert rows(run.folder / "metrics.csv") == [{"step": "1", "a": "1.0", "b": "2.0"}, {"step": "2", "a": "3.0", "b": "4.0"}]
+
+
 def test_stdout_prints_a_line(run: LoggedRun, capsys: pytest.CaptureFixture[str]) -> None:
     LOGGERS.get("stdout")(run).write(3, {"b": 1 / 3, "a": 1e6})
     assert capsys.readouterr().out == "toy step 3  a=1e+06 b=0.33333\n"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 from types import TracebackType
 
 from rlinf.core.errors import RLinfError
 from rlinf.runners.checkpoints.run_folder import RunFolder
 from rlinf.runners.config.schema import RunConfig
+from rlinf.runners.reporting.loggers.files import remove_half_line
 from rlinf.runners.reporting.loggers.registry import LoggedRun, open_loggers
 
 
@@ -34,7 +34,7 @@ class MetricsLog:
         self._path = folder.metrics
         try:
             for path in (folder.metrics, folder.transcripts):
-                _remove_half_line(path)
+                remove_half_line(path)
             # A run that goes on appends to the same file.
             self._lines = self._path.open("a")
         except OSError as error:
@@ -69,13 +69,3 @@ class MetricsLog:
     def _unwritten(self, error: OSError) -> RLinfError:
         problem = f"the numbers of an iteration can't be written ({error.strerror or error})"
         return RLinfError(str(error.filename or self._path), problem, "Make room, then let the run go on from its last checkpoint.")
-
-
-def _remove_half_line(path: Path) -> None:
-    if not path.exists():
-        return
-    content = path.read_bytes()
-    whole = content.rfind(b"\n") + 1
-    if whole < len(content):
-        with path.open("r+b") as file:
-            file.truncate(whole)

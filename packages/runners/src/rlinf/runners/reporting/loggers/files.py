@@ -43,6 +43,7 @@ class CSVLogger:
 
     def __init__(self, run: LoggedRun) -> None:
         self._path = run.folder / "metrics.csv"
+        remove_half_line(self._path)
         self._columns = _header(self._path)
         # A run that goes on appends to the same file.
         self._file = self._path.open("a", newline="", encoding="utf-8")
@@ -97,3 +98,14 @@ def _header(path: Path) -> list[str]:
         return []
     with path.open(newline="", encoding="utf-8") as file:
         return next(csv.reader(file), list[str]())
+
+
+def remove_half_line(path: Path) -> None:
+    """Removes a last line without its end, which a process that was killed could not write whole."""
+    if not path.exists():
+        return
+    content = path.read_bytes()
+    whole = content.rfind(b"\n") + 1
+    if whole < len(content):
+        with path.open("r+b") as file:
+            file.truncate(whole)

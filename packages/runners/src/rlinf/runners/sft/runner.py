@@ -77,7 +77,7 @@ class SFTRunner:
         self._evaluate, self._growth = evaluate, growth
         self.folder = folder or open_run_folder(cfg)
         self.step = 0
-        self.learned = False
+        self.loss: float | None = None
         self.examples = 0
         self.phases = Phases(cfg.runner.timeout_s)
         self.checkpoints = Checkpointer(cfg, self.folder, write_actor=self._write_actor, state=self._state)
@@ -92,6 +92,7 @@ class SFTRunner:
         if checkpoint is not None:
             self.phases.wait(self.actor.load_checkpoint(str(checkpoint.folder / "actor")))
             self.step = checkpoint.state["step"]
+            self.loss = checkpoint.state.get("loss")
 
     def run(self) -> Path:
         """Runs the loop to its end, then saves, validates, exports and writes the summary; returns the last checkpoint."""
@@ -105,6 +106,12 @@ class SFTRunner:
             self._finish(record, checkpoint)
         return checkpoint
 
+    @property
+    def learned(self) -> bool:
+        """Whether the loss that was measured last is one that ends the run."""
+        bound = self.cfg.runner.until_loss
+        return bound is not None and self.loss is not None and self.loss <= bound
+
     def validate(self) -> dict[str, float]:
         """The loss of the examples held out, and what comes with it; keeps the weights if it is the lowest so far.
 
@@ -114,8 +121,7 @@ class SFTRunner:
             (per_rank,) = self.phases.wait(self.actor.validate())
         # All ranks say the same, as they have added up.
         found = means(per_rank[0], "eval/")
-        bound = self.cfg.runner.until_loss
-        self.learned = bound is not None and found["eval/loss"] <= bound
+        self.loss = found["eval/loss"]
         if self._growth is None:
             self.checkpoints.evaluated("eval/loss", found["eval/loss"], protocol=self._protocol()["hash"], lower_is_better=True)
         return found
@@ -155,8 +161,8 @@ class SFTRunner:
     def _write_actor(self, folder: Path) -> None:
         self.phases.wait(self.actor.save_checkpoint(str(folder)))
 
-    def _state(self) -> dict[str, int]:
-        return {"step": self.step, **({} if self._growth is None else self._growth.state)}
+    def _state(self) -> dict[str, Any]:
+        return {"step": self.step, "loss": self.loss, **({} if self._growth is None else self._growth.state)}
 
     def _protocol(self) -> dict[str, Any]:
         data = resolved(self.cfg)["data"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections import Counter
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
@@ -104,7 +105,12 @@ class EmbodiedEvaluator:
         evaluation are removed.
         """
         shutil.rmtree(folder, ignore_errors=True)
-        films = {folder / f"{_film_name(key)}.mp4": key for key in failures(report, count)}
+        films, names = dict[Path, EpisodeKey](), Counter[str]()
+        for key in failures(report, count):
+            name = _film_name(key)
+            names[name] += 1
+            # Tasks that begin alike have one name, and a film each.
+            films[folder / f"{name}{f'_{names[name]}' if names[name] > 1 else ''}.mp4"] = key
         if not films:
             return []
         playing = self._env.film(report.protocol, [(key, str(file)) for file, key in films.items()], self._requests, self._answers)

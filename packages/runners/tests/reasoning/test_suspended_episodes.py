@@ -260,6 +260,9 @@ def test_what_can_not_be_gone_on_with_is_refused(reasoning_data: dict[str, Any])
     data["cluster"] = {"component_placement": {"actor": "0", "rollout": "0", "reward": "0", "tools": "0"}}
     with pytest.raises(ConfigError, match=r"rollout\.partial_lag: expected 0, found 1: a tool worker ends the calls of a job"):
         read_agent(data)
+    data = agent_data(reasoning_data, workflow_type="delegate", tools=[{"type": "toy_waiting"}, {"type": "delegate"}])
+    with pytest.raises(ConfigError, match=r"rollout\.partial_lag: expected 0, found 1: a call of 'delegate' .* runs on"):
+        read_agent(data)
     data = agent_data(reasoning_data)
     data["rollout"]["oversample"] = 1.0
     with pytest.raises(ConfigError, match=r"rollout\.partial_lag: .*with rollout\.oversample 1 all groups are waited for"):

@@ -24,6 +24,9 @@ def _episodes_can_go_on(cfg: AgentConfig) -> ConfigError | None:
     if isinstance(cfg.agent.workflow, LearnFromUsers):
         problem = f"{expected}an episode of the workflow '{cfg.agent.workflow_type}' is an answer that was rated, and whole"
         return ConfigError("rollout.partial_lag", problem, "Leave it out; rollout.max_lag says how old an answer may be.")
+    if isinstance(cfg.agent.workflow, Delegate):
+        problem = f"{expected}a call of '{NAME}' waits for its agents, and its timeout_s runs on while they are suspended"
+        return ConfigError("rollout.partial_lag", problem, "Leave it out: episodes then begin anew.")
     if TOOLS in placed_components(cfg.cluster):
         problem = f"{expected}a tool worker ends the calls of a job with the job"
         remedy = f"Leave it out, or leave out cluster.component_placement.{TOOLS}: tools then run in the rollout workers."

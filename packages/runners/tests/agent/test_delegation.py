@@ -164,6 +164,28 @@ def test_a_generator_that_fails_under_an_agent_ends_more_than_the_call() -> None
         played(Script({**says, "lead:<t>:a b</t>[error: RLinfError: forward: no memory]": "ok<eos>"}), Delegate())
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched(Delegate):
+    """Notes how many tasks there are when it begins and when it failed."""
+
+    tasks: list[int]
+
+    async def __call__(self, task: Any, generate: Any) -> Episode:
+        self.tasks.append(len(asyncio.all_tasks()))
+        try:
+            return await Delegate.__call__(self, task, generate)
+        finally:
+            self.tasks.append(len(asyncio.all_tasks()))
+
+
+def test_agents_beside_one_that_fails_end_with_it() -> None:
+    says = {"lead:": "<t>:a b</t>", "a": "A<eos>", "b": RLinfError("forward", "no memory")}
+    tasks: list[int] = []
+    with pytest.raises(RLinfError, match="no memory"):
+        played(Script(says, slow={"a": 10**9}), Watched(tasks=tasks))
+    assert tasks[0] == tasks[1], "nobody writes on into the next attempt"
+
+
 def test_agents_that_take_too_long_are_ended_and_the_lead_is_told() -> None:
     told = "lead:<t>:a b</t>[error: 'delegate' did not answer within 1 s]"
     script = Script({"lead:": "<t>:a b</t>", "a": "A<eos>", "b": "never", told: "ok<eos>"}, slow={"b": 10**9})

@@ -122,9 +122,10 @@ class _Agents:
             # Nobody would read the answers to calls of the last turn.
             if number + 1 < turns:
                 delegation.started = 0
-                chat.add(await tools.call_all(turn.calls))
+                results = await tools.call_all(turn.calls)
                 if self.fault is not None:
                     raise self.fault
+                chat.add(results)
         return "turns", ""
 
     def _tools(self, delegation: _Delegation, depth: int) -> ToolBox:
@@ -159,9 +160,11 @@ class _Delegation:
         self.started += len(given)
         names = [f"{self.name}.{self.names + place}" for place in range(1, len(given) + 1)]
         self.names, self.agents.count = self.names + len(given), self.agents.count + len(given)
-        answers = await asyncio.gather(*map(self._answer, names, given))
+        # When one fails the others end, too: they would write on into what the next attempt counts.
+        async with asyncio.TaskGroup() as working:
+            answers = [working.create_task(self._answer(name, subtask)) for name, subtask in zip(names, given, strict=True)]
         form = self.agents.config.sub_result
-        return "\n".join(form.format(number=number, answer=answer) for number, answer in enumerate(answers, start=1))
+        return "\n".join(form.format(number=number, answer=task.result()) for number, task in enumerate(answers, start=1))
 
     def _check(self, count: int) -> None:
         config = self.agents.config

@@ -95,7 +95,9 @@ class ClientAgent:
             session: that of these requests, if they have one.
         """
         function = self._function("agent.agent")
-        waits, parameters = inspect.iscoroutinefunction(function), inspect.signature(function).parameters
+        parameters = inspect.signature(function).parameters
+        # An object may be called as a function is.
+        waits = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
         given: dict[str, Any] = {"task": task, "session": session, "model": MODEL, "base_url": base_url, "api_key": api_key}
         client = _client(base_url, api_key, waits) if "client" in parameters else contextlib.nullcontext()
         async with client as opened:

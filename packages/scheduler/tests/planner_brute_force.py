@@ -12,6 +12,12 @@ from rlinf.scheduler.planner import Machine, Plan, Slot, Space, Workload, search
 from rlinf.scheduler.planner.layout import memory_use
 
 
+def split(machine: Machine, slot: Slot) -> bool:
+    """Whether a process has devices of two nodes."""
+    firsts = range(slot.start, slot.end, slot.parallel)
+    return any(machine.node(first) != machine.node(first + slot.parallel - 1) for first in firsts)
+
+
 def brute_force(workload: Workload, machine: Machine, space: Space) -> float | None:
     """The best of all layouts that are ranges of devices; None if none fits."""
     # With the devices counted from the other end nothing changes, but for which process generates which items.
@@ -21,7 +27,7 @@ def brute_force(workload: Workload, machine: Machine, space: Space) -> float | N
             Slot(start, end - start, parallel)
             for start, end in itertools.combinations(range(machine.devices + 1), 2)
             for parallel in component.costs
-            if (end - start) % parallel == 0 and not machine.splits(Slot(start, end - start, parallel))
+            if (end - start) % parallel == 0 and not split(machine, Slot(start, end - start, parallel))
             if not component.processes or (end - start) // parallel in component.processes
         ]
         for name, component in workload.components.items()

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planner_brute_force import check_against_brute_force
+from planner_brute_force import check_against_brute_force, split
 from planner_cases import EMBODIED, REASONING, embodied, part, pipeline
 
 from rlinf.core.errors import PlacementError
@@ -99,6 +99,17 @@ def test_small_searches_are_as_good_as_brute_force(workload: Workload, memory: f
 )
 def test_profiles_of_whole_runs_are_as_good_as_brute_force(profile: dict[str, object], machine: Machine, space: Space) -> None:
     check_against_brute_force(Workload.of(profile), machine, space)
+
+
+def test_a_process_is_on_one_node_wherever_its_component_begins() -> None:
+    machine = Machine(devices=12, per_node=4)
+    slots = [
+        Slot(start, parallel * processes, parallel)
+        for parallel in (1, 2, 3, 4, 6)
+        for start in range(12)
+        for processes in range(1, (12 - start) // parallel + 1)
+    ]
+    assert [slot for slot in slots if machine.splits(slot) != split(machine, slot)] == []
 
 
 CUTS = (((1, 2), (1,)), ((1,), (1, 2)), ((2,), (2,)))

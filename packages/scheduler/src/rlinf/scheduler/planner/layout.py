@@ -87,14 +87,11 @@ class Machine:
 
     def splits(self, slot: Slot) -> bool:
         """Whether a process of the slot would have devices of two nodes."""
-        if not self.per_node or slot.parallel == 1:
+        border = (self.node(slot.start) + 1) * self.per_node
+        if not self.per_node or border >= slot.end:
             return False
-        if slot.parallel > self.per_node:
-            return True
-        if self.per_node % slot.parallel == 0:
-            return slot.start % slot.parallel != 0
-        firsts = range(slot.start, slot.end, slot.parallel)
-        return any(self.node(first) != self.node(first + slot.parallel - 1) for first in firsts)
+        # A border must be between two processes; all others are if the first one is and a node holds a whole number of them.
+        return bool((border - slot.start) % slot.parallel or (border + self.per_node < slot.end and self.per_node % slot.parallel))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -280,6 +280,9 @@ def test_what_was_never_measured_is_said() -> None:
     two = Machine(devices=2)
     within = search(workload, two, space)
     assert explain(workload, two, within, space).unmeasured == ()
+    # What the profile allows was not measured: nothing is the best of what was.
+    four = workload.replaced("actor", processes=(4,))
+    assert explain(four, machine, search(four, machine, space), space).measured_best is None
 
 
 def test_throughput_against_staleness() -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from rlinf.core.errors import PlacementError
 from rlinf.scheduler.planner.choices import kind
+from rlinf.scheduler.planner.costs import SURE
 from rlinf.scheduler.planner.layout import Layout, Machine
 from rlinf.scheduler.planner.search import Candidate, Plan, Space, search
 from rlinf.scheduler.planner.simulation.simulator import Cores, Options, Simulation, step_seconds
@@ -107,7 +108,7 @@ def interval(workload: Workload, machine: Machine, layout: Layout, options: Opti
             squares += (changed - base) ** 2
     if any(component.varies for component in workload.components.values()):
         drawn = [step_seconds(workload, machine, layout, replace(options, seed=options.seed + at)) for at in range(SEEDS)]
-        squares += (1.96 * float(np.std(drawn, ddof=1))) ** 2
+        squares += (SURE * float(np.std(drawn, ddof=1))) ** 2
     half = math.sqrt(squares)
     return Interval(max(0.0, base - half), base + half)
 
@@ -143,6 +144,8 @@ def _measured_best(workload: Workload, machine: Machine, space: Space) -> Candid
         if known:
             counts = range(min(low for low, _ in known), max(high for _, high in known) + 1)
             allowed = tuple(each for each in counts if not component.processes or each in component.processes)
+            if not allowed:  # which would mean any number
+                return None
             workload = workload.replaced(name, processes=allowed)
     try:
         return search(workload, machine, space).best

@@ -184,6 +184,24 @@ def test_transfers_between_nodes() -> None:
     assert simulate(workload, TWO, TOGETHER).step_s == pytest.approx(8)
 
 
+@pytest.mark.parametrize("rounds", [4, 4000])
+def test_transfers_of_a_loop_are_those_of_its_items_both_ways(rounds: int) -> None:
+    base = embodied(rounds=rounds)
+    layout = {"env": Slot(0, 2), "rollout": Slot(2, 2), "actor": Slot(0, 4)}
+
+    def step_s(producer: str, consumer: str) -> float:
+        channel = Channel(producer=producer, consumer=consumer, bytes_per_item=100.0)
+        route = Route(latency_s=1.0 / rounds, bytes_per_s=100.0)
+        workload = replace(base, channels=(*base.channels, channel), within_node=route)
+        return simulate(workload, FOUR, layout).step_s
+
+    # 8 s without transfers. 8 items of 1 s on two processes, and 1 s of latency in all rounds together.
+    assert step_s("env", "rollout") == pytest.approx(8 + 4 + 1)
+    # Nobody waits for the last answer.
+    played = min(rounds, 16)
+    assert step_s("rollout", "env") == pytest.approx(8 + (4 + 1) * (played - 1) / played)
+
+
 SLOTS = st.tuples(st.integers(0, 3), st.integers(1, 4)).filter(lambda s: sum(s) <= 4).map(lambda s: Slot(*s))
 
 

@@ -218,6 +218,7 @@ class _Run:
             processes = max(slot.processes, self.layout[first].processes) if requests > 1 else slot.processes
             items = component.items / processes / (options.chunks * options.stages * rounds)
             each[name] = component.costs[slot.parallel].seconds(items) * rounds / played
+        there, back = (self._transfer(a, b, rounds) * rounds / played for a, b in ((first, second), (second, first)))
         # Whoever is answered first goes on while the others are still answered.
         early = each[second] * (requests - 1)
         each[second] *= requests
@@ -230,8 +231,8 @@ class _Run:
                     answer = self._call(second, step, chunk, each[second])
                     before = last[stage]
                     if before is not None:
-                        after(before, ask, -early)
-                    after(ask, answer, self._transfer(first, second))
+                        after(before, ask, back - early)
+                    after(ask, answer, there)
                     last[stage] = answer
                     made[first].append(ask)
                     made[second].append(answer)
@@ -253,10 +254,12 @@ class _Run:
         loop = self.workload.loop_of(name)
         return set() if loop is None else {loop.first, loop.second}
 
-    def _transfer(self, a: str, b: str) -> float:
+    def _transfer(self, a: str, b: str, rounds: int) -> float:
+        """Of one round between the two of a loop, as items of a step are divided over its calls."""
+        calls = self.options.chunks * self.options.stages * rounds
         for channel in self.workload.channels:
             if (channel.producer, channel.consumer) == (a, b):
-                return self._seconds(a, b, channel.bytes_per_item * self.workload.components[a].items / self.options.stages)
+                return self._seconds(a, b, channel.bytes_per_item * self.workload.components[a].items / calls)
         return 0.0
 
     def _seconds(self, producer: str, consumer: str, size: float) -> float:

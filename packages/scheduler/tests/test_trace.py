@@ -4,6 +4,7 @@ import json
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -254,6 +255,30 @@ def test_a_get_waits_until_its_item_was_put_and_no_longer(tmp_path: Path) -> Non
         assert 0.03e9 <= span.waited < span.end - span.start - 0.04e9
     bounded = [span for span in spans(tmp_path) if span.kind == "put"][-1]
     assert 0 < bounded.waited <= bounded.end - bounded.start
+
+
+@pytest.mark.parametrize("ahead", [0, 3600, -3600])
+def test_a_get_from_another_machine_waits_as_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead: int) -> None:
+    """Each machine counts from its own start: their wall clocks say what is at the same time."""
+    clock = [10**15]
+    monkeypatch.setattr("rlinf.scheduler.trace.transfers.time", SimpleNamespace(monotonic_ns=lambda: clock[0]))
+
+    class Slow(OneQueue):
+        """Items are put 30 ns after they were asked for, and come 50 ns later."""
+
+        def start_get(self, host: str, queue: Any, target: int | None, wait: Wait, *, now: bool = False) -> Get:
+            clock[0] += 30 + ahead * 10**9
+            theirs.put(host, queue, 1, [b"x"], 0, wait)
+            clock[0] += 50 - ahead * 10**9
+            return super().start_get(host, queue, target, wait)
+
+    transport, here, there = Slow(), record(tmp_path), record(tmp_path, "env.1")
+    there.clock = (here.clock[0] + 1, here.clock[1] - ahead * 10**9)
+    mine, theirs = TracedTransport(transport, here), TracedTransport(transport, there)
+    mine.get("h", ("c", 0), None, SOON)
+    here.close()
+    there.close()
+    assert [span.waited for span in spans(tmp_path) if span.kind == "get"] == [30]
 
 
 def test_a_batch_that_its_next_item_ended_waited_all_the_time(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import platform
 import secrets
 import threading
 import time
+import zlib
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -68,8 +69,11 @@ class Recorder:
         self._async_lines = itertools.count(1)  # threads have far greater numbers
         self._free: list[int] = []
         now = time.monotonic_ns()
-        header = {"format": FORMAT, "process": process, "pid": self._pid, "host": platform.node(), "start": now}
-        self._lines.append(json.dumps({**header, "wall_offset": time.time_ns() - now}) + "\n")
+        host, offset = platform.node(), time.time_ns() - now
+        self.clock = (zlib.crc32(host.encode()), offset)
+        """Whose `time.monotonic_ns()` its times are, and what the wall clock was ahead of it; as in the header, and shorter."""
+        header = {"format": FORMAT, "process": process, "pid": self._pid, "host": host, "start": now, "wall_offset": offset}
+        self._lines.append(json.dumps(header) + "\n")
         self.flush()
         threading.Thread(target=self._flush_often, name="rlinf-trace", daemon=True).start()
 

@@ -1,7 +1,7 @@
 """Transfers of items, recorded: a transport and a lock service around those of a process.
 
-Every item carries a stamp as its last blob: its number, when it was put, and its weight. So its put and its get are known as a
-pair, and the getter knows how long it waited for the item and how long the item took to arrive.
+Every item carries a stamp as its last blob: its number, when it was put, its weight, and whose clock that was. So its put and its
+get are known as a pair, and the getter knows how long it waited for the item and how long the item took to arrive.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rlinf.scheduler.transport.waits import Wait
 from rlinf.scheduler.transport.work import Operation, Problem
 from rlinf.scheduler.workers.device_lock import Claim, LockService
 
-_STAMP = struct.Struct("<Qqd")
+_STAMP = struct.Struct("<QqdIq")
 KEY_CHARACTERS = 64
 """As much of a key is written; nothing of an item is."""
 
@@ -76,7 +76,7 @@ class TracedTransport(Transport):
 
         try:
             blobs, route = self._transport.routes.staged(host, blobs, wait)
-            stamped = [*blobs, _STAMP.pack(number, start, weight)]
+            stamped = [*blobs, _STAMP.pack(number, start, weight, *recorder.clock)]
             operation = self._transport.start_put(host, queue, weight, stamped, maxsize, wait, now=now)
         except BaseException:
             failed()
@@ -109,12 +109,18 @@ class TracedTransport(Transport):
             return
         stamps = [_STAMP.unpack(cast("Buffer", item.pop())) for item in items]
         # A batch below its target was ended by an item that it does not have, so that all of the time is waiting.
-        if target is None or sum(weight for _, _, weight in stamps) >= target:
-            waited = min(waited, max(0, stamps[-1][1] - start))
+        if target is None or sum(weight for _, _, weight, _, _ in stamps) >= target:
+            _, put, _, *clock = stamps[-1]
+            waited = min(waited, max(0, put + self._shift(*clock) - start))
         size = sum(map(size_of, items))
-        ids = [number for number, _, _ in stamps]
+        ids = [number for number, *_ in stamps]
         route = route_of([blob for item in items for blob in item], self._transport.routes.reach(host, wait))
         self._recorder.record(kind, wait.who, name, key, start, waited=waited, sizes=(len(items), size), ids=ids, route=route)
+
+    def _shift(self, host: int, offset: int) -> int:
+        """What must be added to a time by another clock; as `reading` does it."""
+        mine, own = self._recorder.clock
+        return 0 if host == mine else offset - own
 
 
 class _TracedGet:

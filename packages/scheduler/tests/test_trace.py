@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ from one_queue import OneQueue
 from rlinf.core.errors import ConfigError, DeadlineExceeded, RLinfError
 from rlinf.scheduler import Cluster
 from rlinf.scheduler.trace import Span, merge, spans
+from rlinf.scheduler.trace.chrome import write
 from rlinf.scheduler.trace.reading import is_full, parts
 from rlinf.scheduler.trace.recorder import Recorder, recorded
 from rlinf.scheduler.trace.recording import Recording
@@ -340,6 +342,17 @@ def test_a_merged_trace_is_chromes_format(tmp_path: Path) -> None:
     assert slices["put c"]["ts"] <= start["ts"] <= slices["put c"]["ts"] + slices["put c"]["dur"]
     assert slices["get c"]["ts"] <= end["ts"] <= slices["get c"]["ts"] + slices["get c"]["dur"]
     assert min(e["ts"] for e in events if "ts" in e) >= 0
+
+
+@pytest.mark.parametrize("stopped", [ConfigError("trace", "not one"), KeyboardInterrupt()])
+def test_a_trace_that_is_not_finished_leaves_nothing(tmp_path: Path, stopped: BaseException) -> None:
+    def broken() -> Iterator[Span]:
+        raise stopped
+        yield
+
+    with pytest.raises(type(stopped)):
+        write(tmp_path / "trace.json", broken(), {"start_ns": 0})
+    assert list(tmp_path.iterdir()) == []
 
 
 SPANS = st.builds(

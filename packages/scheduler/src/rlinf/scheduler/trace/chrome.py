@@ -81,7 +81,7 @@ def write(path: str | Path, recorded: Iterable[Span], about: Mapping[str, Any]) 
                 between = ",\n"
             file.write(f'\n], "displayTimeUnit": "ms", "otherData": {json.dumps({"format": FORMAT, **about})}}}\n')
         unfinished.replace(target)
-    except OSError:
+    except BaseException:
         unfinished.unlink(missing_ok=True)
         raise
     return target

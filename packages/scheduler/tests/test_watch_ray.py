@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,8 @@ from waiting import becomes
 from rlinf.core import gather
 from rlinf.core.errors import DeadlineExceeded, WorkerError
 from rlinf.scheduler import Channel, Cluster, FlexiblePlacementStrategy, NodePlacementStrategy, Worker
+from rlinf.scheduler.backends.ray._process import RayProcess
+from rlinf.scheduler.failures import Failures
 from rlinf.scheduler.watch.heartbeat import LOG
 from rlinf.scheduler.watch.processes import state
 from rlinf.scheduler.workers.logs import WORKERS
@@ -201,6 +204,16 @@ def test_devices_are_held_in_turn_and_the_deadline_shows_the_line(cluster: Clust
     assert first.wait()[0] < both.wait()[0]
     assert entered.get() == 2
     group.execute_on(1).hold(entered, None).wait()
+
+
+def test_the_first_start_of_a_process_is_not_said_to_be_another_one() -> None:
+    launcher: Any = SimpleNamespace(start=lambda *_: None, condition=lambda _: "")
+    plan: Any = SimpleNamespace(rank=0, devices=(), threads=1, node=0)
+    spec: Any = None
+    process = RayProcess(spec, "peer", plan, 60.0, Supervisor("restart"), Failures(lambda _: None), launcher)
+    assert process.condition() == ""
+    process._restarted.append(0.0)
+    assert process.condition() == "its process is being started again"
 
 
 def test_a_worker_that_stays_stopped_is_taken_for_dead(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:

@@ -194,7 +194,7 @@ class RayProcess:
 
     def condition(self) -> str:
         """Why it may not go on, as far as it can be known here: "" if it runs."""
-        if self._state in ("down", "starting"):
+        if self._restarted and self._state in ("down", "starting"):
             return "its process is being started again"
         return self._launcher.condition(self)
 

@@ -63,6 +63,7 @@ def test_what_faulthandler_and_py_spy_write_can_be_read() -> None:
         stacks.Stack("0x7F", ("wait (threading.py:320)", "epoll (native.c)")),
     ]
     assert stacks.in_calls(stacks.parse(PY_SPY)) == ["generate (y/z/worker.py:41)"]
+    assert stacks.in_calls(stacks.parse(PY_SPY.replace("perform", "perform_async"))) == ["generate (y/z/worker.py:41)"]
     assert stacks.in_calls(stacks.parse(FAULTHANDLER)) == []
 
 

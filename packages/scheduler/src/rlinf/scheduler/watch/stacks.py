@@ -25,8 +25,8 @@ _SIGNAL_S = 2.0
 _SPY_S = 10.0
 _FRAMES = 6
 FRAMES_OF_THREAD = 60
-_CALL = ("perform ", "scheduler/workers/calls.py")
-"""The frame below a worker's own: its function and file."""
+_CALL = (("perform ", "perform_async "), "scheduler/workers/calls.py")
+"""The frame below a worker's own: its function, of a method that may be async, and file."""
 # `_short` leaves three parts of a path, so that files of the inner folder begin with another one.
 _MESSAGES = ("(scheduler/transport/", "(transport/sockets/")
 """The frames above a worker's own when it waits, of which the last says enough."""

@@ -253,3 +253,27 @@ def test_the_end_does_not_wait_for_a_process_that_is_gone(
     start = time.monotonic()
     channel.close()
     assert time.monotonic() - start < 40.0
+
+
+def test_the_end_does_not_wait_for_hosts_that_do_not_answer(
+    run: Run, a: SocketTransport, b: SocketTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rlinf.scheduler.transport.sockets.socket_transport.ANSWERS_S", SOON)
+    channel = run.create("c", distributed=True)
+    through(b, channel).put(0, key="theirs")
+    through(a, channel).put(0, key="mine")
+    stopped, late = threading.Event(), threading.Event()
+
+    def answer_late(*_: Any) -> None:
+        stopped.wait(30.0)
+        late.set()
+
+    a.server.serve("end", answer_late)
+    try:
+        channel.close()
+        assert not late.is_set()
+        assert through(b, channel).get("theirs") == 0
+        with pytest.raises(EndOfStream):
+            through(b, channel).get("theirs")
+    finally:
+        stopped.set()

@@ -81,6 +81,14 @@ class Connections:
         (answer,) = complete(request, wait)
         return decode(answer)
 
+    def ask_all(self, hosts: Sequence[str], kind: str, *question: Any, wait: Wait) -> None:
+        """Asks hosts something all at once; one that is gone, or does not answer in time, is not waited for."""
+        asked: dict[str, Connection] = {}
+        for host in hosts:
+            with contextlib.suppress(RLinfError):
+                asked[host] = self.to(host, wait)
+        _answers(asked, kind, question, wait.seconds(self.timeout_s))
+
     def tell(self, host: str, kind: str, *detail: Any, wait: Wait) -> None:
         """Sends what needs no answer."""
         self.to(host, wait).tell(kind, encode(detail), wait)

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rlinf.core.errors import ChannelClosed, DeadlineExceeded, RLinfError
+from rlinf.core.errors import ChannelClosed, DeadlineExceeded
 from rlinf.scheduler.transport import _cuda
 from rlinf.scheduler.transport._process_groups import GroupCarrier
 from rlinf.scheduler.transport.channel_registry import ANSWERS_S, ChannelRegistry, KnownChannels, Traffic
@@ -224,12 +224,11 @@ class DriverTransport(SocketTransport):
         self.controls.ask("stop puts", channel, reason, hosts, timeout=ANSWERS_S)
 
     def end_queues(self, channel: str, reason: str, hosts: Sequence[str]) -> None:
-        for host in hosts:
-            if host == DRIVER:
-                self.queues.end(channel, reason)
-                continue
-            with suppress(RLinfError):  # a host that is gone has nothing to end
-                self.connections.ask(host, "end", channel, reason, wait=Wait(DRIVER, f"channel '{channel}'", "its end"))
+        if DRIVER in hosts:
+            self.queues.end(channel, reason)
+        # Not over the control connections: the end must not overtake what the driver itself has put.
+        others = [host for host in hosts if host != DRIVER]
+        self.connections.ask_all(others, "end", channel, reason, wait=Wait(DRIVER, f"channel '{channel}'", "its end", ANSWERS_S))
 
     def traffic(self, channels: Sequence[str], host: str) -> list[Traffic]:
         answers = self.controls.ask("channel traffic", channels, host, timeout=ANSWERS_S)

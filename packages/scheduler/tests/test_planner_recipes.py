@@ -12,6 +12,7 @@ from rlinf.core.commands import main
 from rlinf.core.errors import ConfigError, PlacementError, RLinfError
 from rlinf.core.registry import RECIPES
 from rlinf.scheduler import Cluster, Worker
+from rlinf.scheduler.config import read_cluster
 from rlinf.scheduler.planner import LinearCost, Machine, Memory, Slot, fit, observe, simulate
 from rlinf.scheduler.planner.commands import Situation, changed, expect_known
 from rlinf.scheduler.planner.fitting import fitted
@@ -302,6 +303,13 @@ def test_plan_of_a_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert main(["plan", "--profile", str(profile), "--devices", "2"]) == 0
     assert main(["plan", "--profile", str(profile)]) != 0
     assert "--devices N" in capsys.readouterr().err
+
+
+def test_a_size_of_memory_is_refused_where_it_was_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ConfigError, match=r"^cluster\.planner\.memory: expected a size such as '80GiB', found 'much'"):
+        read_cluster({"planner": {"memory": "much"}})
+    assert main(["plan", "--profile", str(trace(tmp_path, 1)), "--devices", "2", "--memory", "much"]) == 2
+    assert "--memory: expected a size such as '80GiB', found 'much'" in capsys.readouterr().err
 
 
 def test_the_trace_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ from rlinf.core.cluster.futures import MOST_S
 from rlinf.core.config import expect_at_least, read
 from rlinf.core.errors import ConfigError
 from rlinf.scheduler.auto_scheduler import AutoSchedulerConfig
+from rlinf.scheduler.memory_size import parse_memory
 from rlinf.scheduler.node_groups import NodeGroupConfig
 from rlinf.scheduler.transport.routes import RouteChoice
 from rlinf.scheduler.virtual import VirtualAccelerators as VirtualAccelerators
@@ -47,6 +48,8 @@ class PlannerConfig:
     def __post_init__(self) -> None:
         for name, least in (("chunks", 1), ("stages", 1), ("max_lag", 0)):
             expect_at_least(name, getattr(self, name), least)
+        if self.memory is not None:
+            parse_memory(self.memory)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,6 +66,7 @@ def _plan(asked: argparse.Namespace, profiles: Sequence[str | Path]) -> int:
     planner = PlannerConfig() if cluster is None else cluster.planner
     workload, observed = load_profile(profiles or ([planner.profile] if planner.profile else []))
     if asked.memory is not None:
+        parse_memory(asked.memory, place="--memory")
         planner = replace(planner, memory=asked.memory)
     inventory = None if cluster is None else _inventory(cluster, asked.devices)
     machine = _machine(asked, planner, inventory, workload, observed)
@@ -235,7 +236,7 @@ def _inventory(cluster: ClusterConfig, devices: int | None) -> Inventory | None:
 def _machine(
     asked: argparse.Namespace, planner: PlannerConfig, inventory: Inventory | None, workload: Workload, observed: Sequence[Observed]
 ) -> Machine:
-    memory = None if planner.memory is None else float(parse_memory(planner.memory, place="--memory"))
+    memory = None if planner.memory is None else float(parse_memory(planner.memory))
     if asked.devices is not None:
         # What was measured on virtual accelerators says nothing of real ones.
         virtual = workload.cores > 0 or any(run.virtual for run in observed)

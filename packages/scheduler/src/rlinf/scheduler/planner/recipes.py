@@ -57,7 +57,7 @@ def machine_of(inventory: Inventory, planner: PlannerConfig) -> Machine:
         problem = f"the nodes have different numbers of accelerators: {sorted(counts)}"
         raise ConfigError(PLACE, problem, "Write the placement yourself.")
     if planner.memory is not None:
-        memory: float | None = parse_memory(planner.memory, place="cluster.planner.memory")
+        memory: float | None = parse_memory(planner.memory)
     else:
         known = [device.memory for node in inventory.nodes for device in node.devices]
         # A device of which nothing is known may have less than the others.

@@ -165,6 +165,8 @@ def test_intel_leaves_what_is_built_into_the_cpu(tmp_path: Path) -> None:
     assert (node.accelerator_type, node.accelerators) == ("INTEL_GPU", 2)
     assert [device.memory for device in node.devices] == [64 * GIB, None]
     assert node.devices[0].model == "Intel GPU 0x0bd5"
+    write(tmp_path, "sys/devices/0000:3a:00.0/drm/card1/lmem_total_bytes", "0123\n")
+    assert found(tmp_path).devices[0].memory == 123
     assert ids(tmp_path, ONEAPI_DEVICE_SELECTOR="level_zero:1") == ["1"]
     assert ids(tmp_path, ONEAPI_DEVICE_SELECTOR="level_zero:*") == ["0", "1"]
     assert ids(tmp_path, ONEAPI_DEVICE_SELECTOR="*:gpu") == ["0", "1"]

@@ -14,7 +14,7 @@ _FILE = re.compile(r"davinci([0-9]+)")
 
 @register_accelerator("NPU")
 class AscendNpu(Accelerator):
-    """Ascend NPUs; each keeps the number of its device file, as a container may have some of them only."""
+    """Ascend NPUs in the order of their device files, whose numbers they keep as UUIDs: a container may have some of them only."""
 
     visible_devices = "ASCEND_RT_VISIBLE_DEVICES"
 

@@ -47,5 +47,5 @@ def _model(folder: Path) -> str:
 def _memory(folder: Path) -> int | None:
     for file in sorted(folder.glob("drm/card*/lmem_total_bytes")):
         text = read_text(file)
-        return int(text, 0) if text.isascii() and text.isdigit() else None
+        return int(text) if text.isascii() and text.isdigit() else None
     return None

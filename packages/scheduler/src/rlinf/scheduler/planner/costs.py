@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -75,16 +75,8 @@ class LinearCost:
 
     def scaled(self, factor: float) -> LinearCost:
         """The same, `factor` times as slow."""
-        return LinearCost(
-            fixed_s=self.fixed_s * factor,
-            item_s=self.item_s * factor,
-            spread=self.spread,
-            error=self.error,
-            samples=self.samples,
-            sizes=self.sizes,
-            off_line=tuple((items, seconds * factor) for items, seconds in self.off_line),
-            measured=self.measured,
-        )
+        off_line = tuple((items, seconds * factor) for items, seconds in self.off_line)
+        return replace(self, fixed_s=self.fixed_s * factor, item_s=self.item_s * factor, off_line=off_line)
 
 
 def fit(items: Sequence[float], seconds: Sequence[float]) -> LinearCost:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from rlinf.scheduler.trace.drawing import draw
@@ -152,7 +153,7 @@ class _Path:
     def back(self, steps: Steps) -> list[tuple[str, int]]:
         """What was on the path of all steps, and for how long."""
         found: list[tuple[str, int]] = []
-        for start, end in zip(steps.ends, steps.ends[1:], strict=False):
+        for start, end in pairwise(steps.ends):
             last = self._last(end)
             who = next(iter(self._ranks)) if last is None else last.who
             at = end

@@ -47,7 +47,8 @@ def _run(path: Path) -> dict[str, Any]:
     shown = sorted(every, key=lambda span: span.start - span.end)[:MOST]
     names = sorted({_name(span) for span in shown})
     number = {name: at for at, name in enumerate(names)}
-    rows = sorted({span.who for span in every}, key=lambda who: _first(every)[who])
+    first = _first(every)
+    rows = sorted(first, key=lambda who: first[who])
     row = {who: at for at, who in enumerate(rows)}
     # Longer spans first: what is inside them is drawn over them.
     found = [

@@ -52,6 +52,11 @@ def test_each_has_its_name(name: str) -> None:
     assert set(objective.due(1)) <= {*objective.trained(Linear(0.0, [1.0])), *objective.parameters()}
 
 
+def test_who_asks_for_droq_is_told_all_that_makes_it() -> None:
+    with pytest.raises(ConfigError, match=r"actor\.model\.q_layer_norm: true, actor\.model\.q_dropout: 0\.01 and utd: 20"):
+        OBJECTIVES.get("droq", place="algorithm.loss_type")
+
+
 def test_sac_judges_by_target_critics_and_fresh_actions() -> None:
     policy, target = Linear(0.5, [1.0, 2.0]), Linear(9.0, [3.0, 4.0])
     given = learner(policy, target, alpha=math.log(0.2))

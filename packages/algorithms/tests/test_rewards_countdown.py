@@ -65,6 +65,15 @@ def test_a_broken_answer_is_counted_as_a_failure():
     assert list(scores.failures) == [0]
 
 
+@pytest.mark.parametrize("numbers", ["[3.7]", '["3"]', "[true]", "[null]", "3"])
+def test_numbers_that_are_not_whole_are_refused(numbers):
+    with pytest.raises(ValueError, match="expected JSON of 'numbers' and 'target', whole numbers, found"):
+        Countdown().verify("3", f'{{"numbers": {numbers}, "target": 3}}')
+    assert Countdown().verify("3", '{"numbers": [3.0], "target": 3}') == 1.0
+    with pytest.raises(ValueError, match="found"):
+        Countdown().verify("1", '{"numbers": [1], "target": true}')
+
+
 def expressions():
     """Texts of nested expressions, as Python writes them."""
     numbers = st.integers(0, 30).map(str)

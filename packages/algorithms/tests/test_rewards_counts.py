@@ -1,11 +1,13 @@
 """A reward that does not return a finite number for each completion is named, and so is the row."""
 
 import math
+import sys
 from dataclasses import dataclass, field
 
 import pytest
 
 from rlinf.algorithms.rewards import Composite, OneByOne, Part, RuleReward, Scores, score
+from rlinf.algorithms.rewards import _verifier_process as process
 from rlinf.algorithms.rewards._verifier_process import _one_by_one
 from rlinf.core.errors import NonFiniteError, ShapeError
 
@@ -46,3 +48,22 @@ def test_a_reward_that_is_asked_for_one_pair_returns_one_score(found):
         OneByOne(lambda completions, answers: found).verify("a", "a")
     with pytest.raises(ValueError, match=f"expected one score for one completion, the reward returned {len(found)}"):
         _one_by_one(lambda completions, answers: found)("a", "a")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux")
+def test_limits_that_were_inherited_hold_during_a_pair_and_afterwards(monkeypatch):
+    import resource
+
+    inherited = {resource.RLIMIT_CPU: (1, resource.RLIM_INFINITY), resource.RLIMIT_AS: (2**20, 2**60)}
+    limits = dict(inherited)
+    monkeypatch.setattr(resource, "getrlimit", limits.get)
+    monkeypatch.setattr(resource, "setrlimit", limits.__setitem__)
+    monkeypatch.setattr(process.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(process.signal, "setitimer", lambda *_: None)
+    with process._memory(2**20), process._time(1e6):
+        assert limits == inherited
+    assert limits == inherited
+    limits[resource.RLIMIT_AS] = (resource.RLIM_INFINITY, 2**60)
+    with process._memory(1):
+        assert limits[resource.RLIMIT_AS][0] < 2**60
+    assert limits[resource.RLIMIT_AS] == (resource.RLIM_INFINITY, 2**60)

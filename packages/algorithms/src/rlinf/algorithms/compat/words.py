@@ -48,7 +48,7 @@ OBJECTIVES: Final[Mapping[str, str]] = {
     **{name: _ON_POLICY.format(name) for name in ("ppo", "ppo_clip", "actor", "actor_critic", "reinforce", "grpo", "gae", "gspo")},
     "embodied_sac": "Soft actor-critic is 'sac'.",
     "redq": "REDQ is 'sac' with actor.model.num_q_heads: 10, critic_subsample_size: 2, actor_agg_q: mean and utd: 20.",
-    "droq": "DroQ is 'sac' with actor.model.q_layer_norm: true and utd: 20; its dropout is not here.",
+    "droq": "DroQ is 'sac' with actor.model.q_layer_norm: true, actor.model.q_dropout: 0.01 and utd: 20.",
     "ddpg": "DDPG is 'td3' with actor.model.num_q_heads: 1, target_noise: 0 and critic_actor_ratio: 1.",
     "double_dqn": "Double Q-learning is 'dqn' with double_q: true, the default.",
 }

@@ -123,17 +123,17 @@ def _time(seconds: float) -> Generator[None]:
         yield
         return
     used = resource.getrusage(resource.RUSAGE_SELF)
-    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    soft, hard = resource.getrlimit(resource.RLIMIT_CPU)
     # RLIMIT_CPU counts from the start of the process, so that what it has used is added.
     cpu = math.ceil(used.ru_utime + used.ru_stime + seconds) + CPU_MARGIN_S
-    resource.setrlimit(resource.RLIMIT_CPU, (cpu if hard == resource.RLIM_INFINITY else min(cpu, hard), hard))
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu if soft == resource.RLIM_INFINITY else min(cpu, soft), hard))
     signal.signal(signal.SIGALRM, _raise_time_limit)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
-        resource.setrlimit(resource.RLIMIT_CPU, (hard, hard))
+        resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))
 
 
 def _raise_time_limit(_signal: int, _frame: object) -> None:
@@ -149,13 +149,13 @@ def _memory(megabytes: int) -> Generator[None]:
     with open("/proc/self/statm", encoding="ascii") as statm:
         # The first number is the size of the address space in pages, which is what RLIMIT_AS bounds.
         held = int(statm.read().split()[0]) * resource.getpagesize()
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     limit = held + megabytes * 2**20
-    resource.setrlimit(resource.RLIMIT_AS, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
+    resource.setrlimit(resource.RLIMIT_AS, (limit if soft == resource.RLIM_INFINITY else min(limit, soft), hard))
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 if __name__ == "__main__":

@@ -131,6 +131,11 @@ def _puzzle(answer: str) -> tuple[list[int], int]:
     if isinstance(read, dict):
         puzzle = cast("dict[str, Any]", read)
         numbers, target = puzzle.get("numbers"), puzzle.get("target")
-        if isinstance(target, int) and isinstance(numbers, list):
-            return [int(number) for number in cast("list[Any]", numbers)], target
-    raise ValueError(f"expected JSON of 'numbers' and 'target', found {answer!r}")
+        if isinstance(numbers, list) and all(map(_whole, [*cast("list[Any]", numbers), target])):
+            return [int(number) for number in cast("list[Any]", numbers)], int(target)
+    raise ValueError(f"expected JSON of 'numbers' and 'target', whole numbers, found {answer!r}")
+
+
+def _whole(value: object) -> bool:
+    """Whether JSON calls it an integer, which `3.0` is and `true` is not."""
+    return type(value) is int or (isinstance(value, float) and value.is_integer())

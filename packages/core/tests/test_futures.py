@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotDone
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -119,6 +120,30 @@ def test_a_secondary_worker_error_yields_to_the_first_cause(call: Any) -> None:
 def test_a_consequence_alone_is_still_raised(call: Any) -> None:
     with pytest.raises(ChannelClosed):
         gather(call("a", fail(ChannelClosed("channel", "closed"))), call("b", lambda: 1), timeout=60)
+
+
+def test_a_cause_is_looked_for_no_longer_than_promised_however_many_are_pending(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+
+    class Hangs:
+        label = "hangs"
+
+        def wait(self, timeout: float | None = None) -> Any:
+            clock[0] += timeout or 0.0
+            raise DeadlineExceeded(self.label, "not done")
+
+        def done(self) -> bool:
+            return False
+
+    class Closed(Hangs):
+        def wait(self, timeout: float | None = None) -> Any:
+            raise ChannelClosed("channel", "closed")
+
+    monkeypatch.setattr("rlinf.core.cluster.futures.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr("rlinf.core.cluster.futures.GRACE_S", 2.0)
+    with pytest.raises(ChannelClosed):
+        gather(Closed(), *(Hangs() for _ in range(100)), timeout=60)
+    assert clock[0] == pytest.approx(2.0, abs=0.06)
 
 
 def test_a_deadline_of_the_call_itself_is_a_failure(call: Any) -> None:

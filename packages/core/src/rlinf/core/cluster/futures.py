@@ -135,11 +135,14 @@ def _raise_first_cause(error: Exception, others: Sequence[Future[Any]]) -> None:
     pending = list(others)
     deadline = time.monotonic() + (GRACE_S if is_secondary(error) else AFTERMATH_S)
     while pending and time.monotonic() < deadline:
-        for future in list(pending):
+        # As above: to wait a moment for each would take many times as long as is promised.
+        for future in [f for f in pending if f.done()] or pending[:1]:
+            was_done = future.done()
             try:
                 future.wait(timeout=0.05)
             except DeadlineExceeded:
-                continue
+                if not was_done:
+                    continue
             except Exception as other:  # noqa: BLE001 - collected, the first cause among them is raised below
                 failures.append(other)
                 if not is_secondary(other):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rlinf.core import Completion, Weights
-from rlinf.core.errors import ConfigError, ContractError
+from rlinf.core.errors import ConfigError, ContractError, DeadlineExceeded
 from rlinf.core.language.generation import SamplingConfig
 from rlinf.core.testing import GeneratorContract
 from rlinf.core.testing.generator import CHECKS
@@ -283,3 +283,12 @@ def test_who_never_answers_fails_in_time():
 
     with pytest.raises(ContractError, match=r"expected an end of .* in 0\.1 s"):
         asyncio.run(contract(Silent(), deadline_s=0.1).run())
+
+
+def test_an_engines_own_deadline_is_told_as_it_is():
+    class Late(ToyGenerator):
+        async def turn(self):
+            raise DeadlineExceeded("engine", "no answer in 1 s")
+
+    with pytest.raises(DeadlineExceeded, match="engine: no answer in 1 s"):
+        asyncio.run(contract(Late()).run())

@@ -116,6 +116,14 @@ def test_an_entry_point_is_loaded_only_when_asked_for(install: Install) -> None:
         registry.get("mine")
 
 
+def test_a_fault_inside_a_module_is_no_wrong_path(install: Install) -> None:
+    install("strange_f", "[rlinf.test_losses]\nmine = strange_f:Mine\nother = strange_f:other\n", "import re\nre.no_such_thing")
+    registry: Registry[type] = Registry("policy loss", "rlinf.test_losses")
+    for name in ("mine", "strange_f:Mine"):
+        with pytest.raises(AttributeError, match="'re' has no attribute 'no_such_thing'"):
+            registry.get(name)
+
+
 def test_two_packages_that_claim_one_name(install: Install) -> None:
     install("strange_c", "[rlinf.test_losses]\nmine = strange_c:Mine\n", "class Mine: ...")
     install("strange_d", "[rlinf.test_losses]\nmine = strange_d:Mine\n", "class Mine: ...")

@@ -186,6 +186,9 @@ class Registry(Generic[T]):
             remedy = FIND_MODULE if own else f"It is provided by {claim.owner}; install what it needs."
             raise MissingExtra(place, f"the {self.kind} '{name}' needs the module '{error.name}'", remedy) from error
         except AttributeError as error:
+            # A module that fails while it is imported is not kept: the path is right, and its own error says what is wrong.
+            if claim.owner.partition(":")[0] not in sys.modules:
+                raise
             raise UnknownName(place, f"no {self.kind} at '{claim.owner}' ({error})", "Check the path.") from error
 
 

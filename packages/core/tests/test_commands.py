@@ -95,7 +95,7 @@ def test_plugins_lists_what_packages_register(install: Install, capsys: pytest.C
     assert "strange:Mine  (strange 1.0)  can't be imported: AttributeError: module 'strange' has no attribute 'Mine'\n" in out
 
 
-@pytest.mark.parametrize("args", [["plugins"], ["plugins", "rlinf.commands"]])
+@pytest.mark.parametrize("args", [["plugins"], ["plugins", "rlinf.commands"], ["--help"]])
 def test_a_reader_who_has_enough_is_no_error(args: list[str]) -> None:
     """A long listing, which is written on the way, and one that is written at the end."""
     listing = f"{sys.executable} -c 'from rlinf.core.commands import main; raise SystemExit(main({json.dumps(args)}))'"

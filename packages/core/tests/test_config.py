@@ -117,6 +117,8 @@ def test_missing_key() -> None:
         ("sizes", [1, None], "actor.sizes[1]: expected a whole number, found None (NoneType)"),
         ("extra", [1], "actor.extra: expected a section, found [1]"),
         ("weights", {"a": "x"}, "actor.weights.a: expected a number, found 'x' (str)"),
+        ("weights", {1: 0.5}, "actor.weights: expected text as keys, found 1 (int). Write it in quotes: '1'."),
+        ("extra", {True: 0.5}, "actor.extra: expected text as keys, found True (bool). Write it in quotes: 'True'."),
         ("layers", [{"lr": 1}, {}], "actor.layers[1].lr: missing. Expected a number."),
         ("optimizer", 3, "actor.optimizer: expected a section with keys ['lr', 'betas'], found 3"),
         ("optimizer", {"lr": True}, "actor.optimizer.lr: expected a number, found True (bool)"),

@@ -131,3 +131,8 @@ def test_an_unknown_examination_is_refused_before_any_begins(
 def test_this_machine_and_what_is_installed_here_can_be_looked_at() -> None:
     assert next(finding.subject for finding in doctor.machine()) == "Python"
     assert "rlinf-core" in {finding.subject for finding in doctor.extras()}
+
+
+def test_no_limit_of_open_files_is_called_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert [finding.told for finding in doctor.machine()][-1] == "no limit"

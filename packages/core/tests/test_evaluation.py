@@ -176,6 +176,8 @@ def test_wrong_problems():
         asked(problems=())
     with pytest.raises(ConfigError, match="pass_k: expected values from 1 to samples = 2, found 3"):
         asked(samples=2, pass_k=(1, 3))
+    with pytest.raises(ConfigError, match=r"^samples: expected at least 1, found 0"):
+        asked(samples=0, pass_k=(1,))
 
 
 @pytest.mark.parametrize("plan", [protocol(), protocol(**OTHER), protocol(init_ids=(0,)), asked(), asked(problems=(0, 2))])

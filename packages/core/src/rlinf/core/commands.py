@@ -28,14 +28,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     import_from_here()
     args = list(sys.argv[1:] if argv is None else argv)
     points = {point.name: point for point in entry_points(group="rlinf.commands")}
-    if not args or args[0] in ("-h", "--help"):
-        _write(_usage())
-        return 0 if args else 2
     try:
-        if args[0] not in points:
+        if not args or args[0] in ("-h", "--help"):
+            _write(_usage())
+            code = 0 if args else 2
+        elif args[0] not in points:
             raise UnknownName("rlinf", f"no command '{args[0]}'", did_you_mean(args[0], list(points), label="Commands"))
-        command: Command = points[args[0]].load()
-        code = command(args[1:])
+        else:
+            command: Command = points[args[0]].load()
+            code = command(args[1:])
         # Here, where a pipe that nobody reads is handled; the interpreter's own flush would print a traceback at its end.
         sys.stdout.flush()
         return code

@@ -85,9 +85,9 @@ def machine() -> Iterator[Finding]:
         yield _room("shared memory", shared, GIB, "Start the container with --shm-size=8g: Ray keeps its objects there.")
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     # Without a limit it is −1.
-    few = 0 <= files < 4096
+    few, told = 0 <= files < 4096, f"at most {files:,}" if files >= 0 else "no limit"
     remedy = "ulimit -n 65536: each connection and each large item is an open file." if few else ""
-    yield Finding(subject="open files", state="FAULT" if few else "ok", told=f"at most {files:,}", remedy=remedy)
+    yield Finding(subject="open files", state="FAULT" if few else "ok", told=told, remedy=remedy)
 
 
 def extras() -> Iterator[Finding]:

@@ -141,7 +141,11 @@ def _convert_container(origin: Any, args: tuple[Any, ...], value: object, place:
             faults.append(ConfigError(place, f"expected a section, found {value!r}"))
             return None
         mapping = cast("Mapping[str, Any]", value)
-        item = args[1] if args else Any
+        of_key, item = args or (Any, Any)
+        for key in mapping:
+            if of_key is str and not isinstance(cast("object", key), str):
+                problem = f"expected text as keys, found {key!r} ({type(key).__name__})"
+                faults.append(ConfigError(place, problem, f"Write it in quotes: '{key}'."))
         return {key: _convert(item, entry, _join(place, str(key)), faults) for key, entry in mapping.items()}
     if isinstance(value, str) or not isinstance(value, Sequence):
         faults.append(ConfigError(place, f"expected a list, found {value!r}", "Write it as [a, b]."))

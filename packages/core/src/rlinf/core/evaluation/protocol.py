@@ -216,7 +216,8 @@ class ProblemProtocol(EvalProtocol):
         for name in ("data", "sampling", "reward", "agent", "model"):
             object.__setattr__(self, name, canonical(getattr(self, name)))
         expect_numbers("problems", self.problems, 1)
-        for k in (self.samples, *self.pass_k):
+        expect_at_least("samples", self.samples, 1)
+        for k in self.pass_k:
             if not 1 <= k <= self.samples:
                 raise ConfigError("pass_k", f"expected values from 1 to samples = {self.samples}, found {k}")
 

@@ -205,7 +205,7 @@ def broken_lines(make, capsys):
         (WithDropout, "a module's own mode changes nothing", "is dropout on?"),
         (ForgetsTemperature, "actions are drawn from the distribution", "standard errors from 0"),
         (ReadsAnything, "an observation that is not finite", "not-a-number in row 1 of 'states', which was not refused"),
-        (NeedsRows, "a batch of no rows", "Evaluation.logprob of no rows: expected shape (0, 2), found (1, 2)"),
+        (NeedsRows, "a batch of no rows", "Rescored.logprob of no rows: expected shape (0, 2), found (1, 2)"),
         (UntrainedPart, "the log-probability can be differentiated", "spare: 1 parameters are trained and no loss reaches them"),
         (Remembers, "nothing is remembered", "Decision.action of the same call after others"),
         (LooksAtNeighbours, "a row does not depend", "Decision.action of row 0 alone"),

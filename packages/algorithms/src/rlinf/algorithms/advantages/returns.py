@@ -161,7 +161,7 @@ def td_errors(
 
     Raises:
         ShapeError: a rank or a size disagrees; the message names the argument.
-        ConfigError: `gamma` or `lam` is outside [0, 1].
+        ConfigError: `gamma` is outside [0, 1].
     """
     t = transitions("td_errors", reward, value, terminated, truncated, gamma=gamma, mask=mask, value_next=value_next)
     return t.ahead(t.after) - t.now

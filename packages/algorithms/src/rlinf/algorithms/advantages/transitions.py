@@ -127,6 +127,7 @@ def transitions(
 
     Raises:
         ShapeError: a rank or a size disagrees; the message names the argument.
+        ConfigError: `gamma` is outside [0, 1].
     """
     _check_shapes(place, reward, value, terminated, truncated, mask, value_next)
     given = [x.dtype for x in (reward, value, value_next) if x is not None]

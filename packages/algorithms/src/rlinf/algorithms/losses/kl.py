@@ -113,6 +113,7 @@ def kl_loss(
 
     Raises:
         ShapeError: a shape disagrees; the message names the argument.
+        ConfigError: there is no such kind; the message has the nearest.
     """
     return in_tiles(partial(kl_terms, kind=kind), aggregation, logprob=logprob, logprob_ref=logprob_ref, mask=mask)
 
@@ -153,6 +154,7 @@ def reward_with_kl(
 
     Raises:
         ShapeError: a shape disagrees; the message names the argument.
+        ConfigError: `beta` is negative, or there is no such kind.
     """
     expect_range("beta", beta, 0.0, math.inf)
     for name, tensor in (("logprob", logprob), ("logprob_ref", logprob_ref), ("mask", mask)):

@@ -87,7 +87,7 @@ _REMEDIES = {
     "entropy": "Use a policy that computes entropies, or set entropy_bonus to 0.",
     "logprob_ref": "Score the batch with a reference policy (Trajectory.reference), or set kl_beta to 0.",
     "logprob_proximal": "Score the batch with the trainer before the update (Trajectory.proximal).",
-    "version_now": "Use a trainer that counts versions (Evaluation.version).",
+    "version_now": "Use a trainer that counts versions (Rescored.version).",
 }
 INPUT_NAMES = tuple(f.name for f in dataclasses.fields(LossInputs))
 

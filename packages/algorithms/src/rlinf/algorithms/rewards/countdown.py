@@ -131,7 +131,8 @@ def _puzzle(answer: str) -> tuple[list[int], int]:
     if isinstance(read, dict):
         puzzle = cast("dict[str, Any]", read)
         numbers, target = puzzle.get("numbers"), puzzle.get("target")
-        if isinstance(numbers, list) and all(map(_whole, found := [*cast("list[Any]", numbers), target])):
+        found: list[Any] = [*cast("list[Any]", numbers), target] if isinstance(numbers, list) else [None]
+        if all(map(_whole, found)):
             return [int(number) for number in found[:-1]], int(found[-1])
     raise ValueError(f"expected JSON of 'numbers' and 'target', whole numbers, found {answer!r}")
 

@@ -1,4 +1,4 @@
-"""Lines of the generator subject: what happens to requests that are in flight."""
+"""Lines of the generator contract: what happens to requests that are in flight."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines of the generator subject: what is written."""
+"""Lines of the generator contract: what is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines of the policy subject: what learning from a policy's log-probabilities needs."""
+"""Lines of the policy contract: what learning from a policy's log-probabilities needs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def gradient(subject: PolicySubject) -> None:
     """Whatever is trained gets a finite gradient; whatever is frozen gets none."""
     evaluation = subject.policy.default_forward(subject.batch([subject.decide(subject.observation())]))
     if not evaluation.logprob.requires_grad:
-        raise ContractError("Evaluation.logprob", "expected to be differentiable, found a constant")
+        raise ContractError("Rescored.logprob", "expected to be differentiable, found a constant")
     policy = subject.policy
     if not isinstance(policy, Module):
         return

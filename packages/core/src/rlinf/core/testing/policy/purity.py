@@ -1,4 +1,4 @@
-"""Lines of the policy subject: a decision depends on its arguments and the weights, and on nothing else."""
+"""Lines of the policy contract: a decision depends on its arguments and the weights, and on nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines of the policy subject: what is decided, and what is said of it later."""
+"""Lines of the policy contract: what is decided, and what is said of it later."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def parts(subject: PolicySubject) -> None:
         for name in ("logprob", "entropy", "value"):
             one, other = getattr(whole, name), getattr(alone, name)
             if one is not None and other is not None:
-                same(f"Evaluation.{name} of row {row} alone", one[row : row + 1], other, subject.tolerance)
+                same(f"Rescored.{name} of row {row} alone", one[row : row + 1], other, subject.tolerance)
 
 
 def no_rows(subject: PolicySubject) -> None:
@@ -78,7 +78,7 @@ def no_rows(subject: PolicySubject) -> None:
     (some, some_scores), (none, none_scores) = batches
     pairs = [(f"Decision.{name}", getattr(some, name), getattr(none, name)) for name in ("action", "logprob", "value")]
     pairs += [
-        (f"Evaluation.{name}", getattr(some_scores, name), getattr(none_scores, name)) for name in ("logprob", "entropy", "value")
+        (f"Rescored.{name}", getattr(some_scores, name), getattr(none_scores, name)) for name in ("logprob", "entropy", "value")
     ]
     context = dict(tree_leaves(none.context))
     pairs += [(f"Decision.context.{path}", leaf, context.get(path)) for path, leaf in tree_leaves(some.context)]
@@ -97,11 +97,11 @@ def evaluation_shapes(subject: PolicySubject) -> None:
     action = (*size, *decisions[0].action.shape[1:])
     if evaluation.entropy is not None and tuple(evaluation.entropy.shape) not in (action[:2], action[:3], action):
         found = tuple(evaluation.entropy.shape)
-        raise ContractError("Evaluation.entropy", f"expected {action[:2]}, {action[:3]} or {action}, found {found}")
+        raise ContractError("Rescored.entropy", f"expected {action[:2]}, {action[:3]} or {action}, found {found}")
     if evaluation.value is not None and tuple(evaluation.value.shape) != size:
-        raise ContractError("Evaluation.value", f"expected {size}, found {tuple(evaluation.value.shape)}")
+        raise ContractError("Rescored.value", f"expected {size}, found {tuple(evaluation.value.shape)}")
     for name in ("logprob", "entropy", "value"):
-        _finite(f"Evaluation.{name}", getattr(evaluation, name))
+        _finite(f"Rescored.{name}", getattr(evaluation, name))
 
 
 def _agrees(subject: PolicySubject, decisions: Sequence[Decision[Any]], circumstance: str) -> None:
@@ -113,8 +113,8 @@ def _agrees(subject: PolicySubject, decisions: Sequence[Decision[Any]], circumst
         expected = np.stack([as_numpy(part) for part in kept], axis=1)
         found = getattr(evaluation, name)
         if found is None:
-            raise ContractError(f"Evaluation.{name}", "expected what predict_action_batch gives too, found None")
-        same(f"Evaluation.{name} against Decision.{name} ({circumstance})", expected, found, subject.tolerance)
+            raise ContractError(f"Rescored.{name}", "expected what predict_action_batch gives too, found None")
+        same(f"Rescored.{name} against Decision.{name} ({circumstance})", expected, found, subject.tolerance)
 
 
 def _finite(place: str, array: Any) -> None:

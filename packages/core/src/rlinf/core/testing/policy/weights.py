@@ -1,4 +1,4 @@
-"""Lines of the policy subject: weights that travel."""
+"""Lines of the policy contract: weights that travel."""
 
 from __future__ import annotations
 

@@ -284,3 +284,18 @@ def test_who_writes_no_text_is_refused():
 def test_sizes_that_make_no_sense_are_refused(changed):
     with pytest.raises(ConfigError, match=next(iter(changed))):
         HFGeneratorConfig(**changed)
+
+
+def test_the_id_of_an_aborted_request_can_be_used_again_at_once():
+    generator, _ = build(ToyWriter())
+
+    async def go():
+        first = asyncio.ensure_future(generator.generate(PROMPTS[0], SamplingConfig(max_new_tokens=30), seed=0, request_id="a"))
+        await asyncio.sleep(0)
+        generator.abort(["a"])
+        second = generator.generate(PROMPTS[1], SamplingConfig(max_new_tokens=5), seed=0, request_id="a")
+        return await asyncio.wait_for(asyncio.gather(first, second), 60)
+
+    ended, whole = asyncio.run(go())
+    assert (ended.finish, whole.finish, len(whole)) == ("abort", "length", 5)
+    assert generator.in_flight == 0

@@ -177,8 +177,10 @@ class HFGenerator:
         self._policy = None
 
     def _drop(self, request: Request) -> None:
-        if self._flying.pop(request.id, None) is None:
+        # After an abort the id may belong to another request already.
+        if self._flying.get(request.id) is not request:
             return
+        del self._flying[request.id]
         if request in self._batch.requests:
             self._batch.remove(request)
         elif request in self._waiting:

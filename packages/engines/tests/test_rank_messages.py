@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 
 from rlinf.core.errors import ConfigError
 from rlinf.engines import FSDPConfig, FSDPTrainerConfig
+from rlinf.engines.layout import Replicated
 from rlinf.engines.ranks import join
 
 
@@ -60,3 +61,15 @@ def test_who_needs_a_process_group_has_none() -> None:
             join(rank, 2, "", device=torch.device("cpu"), timeout_s=20, grouped=True)
 
     in_each(2, call)
+
+
+def test_a_weight_that_one_rank_did_not_use_adds_nothing() -> None:
+    def call(rank: int) -> list:
+        first, both, never = (torch.nn.Parameter(torch.zeros(size)) for size in (3, 2, 2))
+        both.grad = torch.full((2,), rank + 1.0)
+        if rank == 0:
+            first.grad = torch.ones(3)
+        Replicated(join(rank, 2, "", device=torch.device("cpu"), timeout_s=5)).collect([first, both, never])
+        return [None if each.grad is None else each.grad.tolist() for each in (first, both, never)]
+
+    assert in_each(2, call) == [[[1.0] * 3, [3.0] * 2, None]] * 2

@@ -69,10 +69,15 @@ class Replicated:
 
     @torch.no_grad()
     def collect(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Adds the gradients, in one message for each type."""
-        gradients = self.gradients(parameters)
+        """Adds the gradients, in one message for each type. A rank that did not use a weight which another used adds zeros."""
         if self._ranks.alone:
             return
+        # Rows may differ in what they touch, as those without pictures; messages of different lengths can't be added.
+        used = self._ranks.all_reduce(torch.tensor([float(parameter.grad is not None) for parameter in parameters]))
+        for parameter, ranks in zip(parameters, used, strict=True):
+            if ranks and parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        gradients = self.gradients(parameters)
         # Sorted, because ranks have to send their messages in the same order.
         for dtype in sorted({gradient.dtype for gradient in gradients}, key=str):
             same = [gradient for gradient in gradients if gradient.dtype == dtype]

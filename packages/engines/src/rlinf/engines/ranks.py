@@ -85,7 +85,7 @@ class Ranks:
         return self.world_size == 1
 
     def all_reduce(self, value: Tensor) -> Tensor:
-        """The sum over ranks, in a new tensor; every rank calls it."""
+        """The sum over ranks, in a new tensor, or of a single rank the one given; every rank calls it."""
         if self.alone:
             return value
         if self.messages is not None:

@@ -107,6 +107,13 @@ def test_adapters_on_the_text_tower_only():
     assert not any("visual" in name for name in adapter_state(policy.network))
 
 
+def test_a_frozen_tower_has_no_adapter_in_training():
+    config = VisionLanguageConfig(preset="tiny", architecture="qwen3_vl", freeze_vision=True, lora=LoRAConfig(rank=2))
+    trained = [name for name, parameter in config.build(seed=0).named_parameters() if parameter.requires_grad]
+    assert trained
+    assert not any("visual" in name for name in trained)
+
+
 def test_images_must_fit_their_tokens():
     ids = torch.tensor([[5, IMAGE, IMAGE]])
     with pytest.raises(ShapeError, match="found 2 tokens, 16 patches and grids of 4 tokens"):

@@ -47,9 +47,11 @@ def build_vision(config: VisionLanguageConfig, *, seed: int) -> LanguageModel:
     # Only Qwen-VL is shown pictures here, whose tokens it places along three axes; others read text.
     grid = hasattr(network.base_model, "get_rope_index")
     inputs = VisionInputs(own.image_token_id, own.vision_config.spatial_merge_size) if grid else text_inputs
-    if config.freeze_vision:
-        network.base_model.visual.requires_grad_(False)
+    visual = network.base_model.visual if config.freeze_vision else None
     model = _finish(config, network, inputs, seed=seed)
+    # Adapters of the tower, which are trainable when they are made, are frozen with it.
+    if visual is not None:
+        visual.requires_grad_(False)
     _never_write_marks(network)
     return model
 

@@ -113,6 +113,16 @@ def test_a_language_model_there_and_back(tmp_path, text):
     assert not (tmp_path / "never").exists()
 
 
+@pytest.mark.parametrize("given", [[], ["model_type=vlm"]], ids=["found", "given"])
+def test_a_vision_language_model_there_and_back(tmp_path, given):
+    model = build_policy("vlm", {"preset": "tiny", "architecture": "qwen3_vl"}, None, seed=3, place="model")
+    model.save_network(tmp_path / "hf")
+    convert([str(tmp_path / "hf"), str(tmp_path / "x.pt"), "--to", "full_weights", *given])
+    same(read_tensors(tmp_path / "x.pt"), dict(model.weights().tensors))
+    convert([str(tmp_path / "x.pt"), str(tmp_path / "back"), "--to", "hf", "--like", str(tmp_path / "hf"), *given])
+    same(read_tensors(tmp_path / "back"), read_tensors(tmp_path / "hf"))
+
+
 def test_bfloat16_stays_bfloat16(tmp_path):
     model = build_policy("causal_lm", {**TEXT, "precision": "bf16"}, None, seed=3, place="model")
     model.save_network(tmp_path / "hf")

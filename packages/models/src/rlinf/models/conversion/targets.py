@@ -79,8 +79,8 @@ def _own_weights(request: Request) -> Written:
     """By the policy's own names: what `runner.ckpt_path` reads."""
     source, model, params = request.source, request.source.model_type, request.source.params
     if source.public:
-        params = {"model_path": str(source.path), **request.params}
-        model = params.pop("model_type", None) or _model_type(request)
+        params = {"model_path": str(source.path), **_hyper_parameters(request)}
+        model = _model_type(request)
         if model in LANGUAGE:
             policy = _language(request)
         else:
@@ -210,7 +210,7 @@ def _language(request: Request) -> Any:
         params = {"model_path": str(source.path), "precision": "bf16" if dtype == "bfloat16" else "fp32"}
     elif request.like is not None:
         params["model_path"] = str(request.like)
-    policy = build_policy(model, {**params, **request.params}, None, seed=0, place="actor.model")
+    policy = build_policy(model, {**params, **_hyper_parameters(request)}, None, seed=0, place="actor.model")
     if not source.public:
         tensors, own = source.tensors(), policy.weights().tensors
         fitted = fit(own, tensors, place=str(source.path), allow_missing=("value_head.*",), allow_unused=("value_head.*",))
@@ -220,9 +220,16 @@ def _language(request: Request) -> Any:
     return policy
 
 
+def _hyper_parameters(request: Request) -> dict[str, Any]:
+    """What was given, but for the name of the model."""
+    return {key: value for key, value in request.params.items() if key != "model_type"}
+
+
 def _model_type(request: Request) -> str:
-    """The registered name of the model; of weights alone what the folder of `--like` says."""
+    """The registered name of the model, which may be given; of weights alone what the folder of `--like` says."""
     source = request.source
+    if given := request.params.get("model_type"):
+        return str(given)
     name = PUBLIC_TYPES.get(source.model_type or "", source.model_type)
     if source.kind == "weights" and request.like is not None:
         config = read_json(request.like / CONFIG)
@@ -234,8 +241,11 @@ def _model_type(request: Request) -> str:
         raise ConfigError(
             "SOURCE", f"'{source.path}' does not say of which model it is", "Name a folder of that model with --like."
         )
-    # transformers calls architectures by names of its own.
-    return name if name in MODELS.names() else "causal_lm"
+    if name in MODELS.names():
+        return name
+    # transformers calls architectures by names of its own; those that see have a vision tower.
+    folder = request.like if source.kind == "weights" and request.like is not None else source.path
+    return "vlm" if "vision_config" in read_json(folder / CONFIG) else "causal_lm"
 
 
 def _origin(request: Request) -> Path | None:

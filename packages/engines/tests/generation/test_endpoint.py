@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -207,3 +208,35 @@ def test_what_is_not_to_be_called_or_can_not_be_read_is_text(says):
 
     choice = talk(Scripted([says]), dialogue)
     assert (choice.message.content, choice.message.tool_calls) == (says.removesuffix("<eos>"), None)
+
+
+def test_a_stream_does_not_look_again_at_once_when_one_choice_has_ended(monkeypatch):
+    """A wait that has an ended task among its own returns at once: it would take a whole core."""
+    wait, spun = asyncio.wait, []
+
+    def watched(tasks, **how):
+        tasks = list(tasks)
+        spun.append("return_when" in how and any(task.done() for task in tasks))
+        return wait(tasks, **how)
+
+    class Uneven(Scripted):
+        looks = 0
+
+        async def generate(self, *args, seed, request_id):
+            while request_id.endswith("/1") and self.looks < 5:
+                await asyncio.sleep(0)
+            return written("ab<eos>")
+
+        def progress(self, request_id):
+            self.looks += 1
+            return ()
+
+    async def dialogue(client, endpoint):
+        own = SimpleNamespace(**{**vars(asyncio), "wait": watched})
+        monkeypatch.setattr("rlinf.engines.endpoint.answering.asyncio", own)
+        stream = await ask(client, [USER], n=2, stream=True)
+        return [part async for part in stream]
+
+    assert talk(Uneven([]), dialogue)
+    assert spun
+    assert not any(spun)

@@ -34,6 +34,9 @@ REFUSED = [
     ({"top_logprobs": 3}, 400, "top_logprobs"),
     ({"tools": [{"type": "function"}]}, 400, "tools"),
     ({"stop": [""]}, 400, "stop"),
+    ({"messages": [{**CALLED, "tool_calls": 5}, USER]}, 400, "messages[0].tool_calls"),
+    ({"messages": [{**CALLED, "tool_calls": [{**CALLED["tool_calls"][0], "id": []}]}, USER]}, 400, "messages[0].tool_calls"),
+    ({"messages": [CALLED, {"role": "tool", "tool_call_id": {}, "content": "5"}]}, 400, "messages[1].tool_call_id"),
 ]
 
 
@@ -75,6 +78,20 @@ def test_a_failing_engine_is_not_asked_again_and_nothing_is_recorded():
 
     session = talk(generator, dialogue)
     assert (session.turns, len(generator.asked), str(session.failure)) == (0, 1, "generate: out of memory")
+
+
+def test_the_failure_of_one_of_several_choices_is_the_cause():
+    class OneFails(Scripted):
+        async def generate(self, *args, seed, request_id):
+            if request_id.endswith("/1"):
+                raise RLinfError("generate", "out of memory")
+            await asyncio.Event().wait()
+
+    async def dialogue(client, endpoint):
+        with pytest.raises(openai.InternalServerError, match="out of memory"):
+            await ask(client, [USER], n=2)
+
+    talk(OneFails([]), dialogue)
 
 
 def test_a_request_has_a_deadline():

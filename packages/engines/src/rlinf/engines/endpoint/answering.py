@@ -81,8 +81,9 @@ class Answering:
         try:
             for index in range(len(choices)):
                 yield piece(head, index, {"role": "assistant", "content": ""})
-            while any(not choice.task.done() for choice in choices):
-                await asyncio.wait([choice.task for choice in choices], timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
+            # Without those that have ended, for which there is nothing to wait.
+            while waiting := [choice.task for choice in choices if not choice.task.done()]:
+                await asyncio.wait(waiting, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
                 for index, choice in enumerate(choices):
                     new = self._news(chat, choice)
                     # Log-probabilities come with the last text, which then has to be all of it.
@@ -160,8 +161,10 @@ class Answering:
         waiting: set[asyncio.Future[Completion[Any]]] = {choice.task for choice in choices}
         while waiting:
             done, waiting = await asyncio.wait(waiting, timeout=look, return_when=asyncio.FIRST_EXCEPTION)
-            if any(task.exception() for task in done):
-                return
+            # The first failure, as the other choices have no result yet.
+            for task in done:
+                if error := task.exception():
+                    raise error
             for choice in choices:
                 self._news(chat, choice)
 

@@ -184,7 +184,7 @@ def _check_results(given: Sequence[Mapping[str, Any]], messages: Sequence[ChatMe
             problem = "a tool's result without an assistant's message with tool_calls before it"
             raise APIError(400, problem, param=f"messages[{number}].role")
         name = fields.get("tool_call_id")
-        if name is not None and None not in asked and name not in asked:
+        if not isinstance(name, str | None) or (name is not None and None not in asked and name not in asked):
             problem = f"expected the id of a call of the message before it ({', '.join(sorted(map(str, asked)))}), found '{name}'"
             raise APIError(400, problem, param=f"messages[{number}].tool_call_id")
 
@@ -201,7 +201,10 @@ def _message(number: int, given: Any) -> ChatMessage:
     text = _text(fields.get("content"), f"{place}.content")
     if role != "assistant":
         return ChatMessage(role=role, content=text)
-    calls = tuple(_call(each, f"{place}.tool_calls") for each in fields.get("tool_calls") or ())
+    asked: Any = fields.get("tool_calls") or ()
+    if not isinstance(asked, Sequence):
+        raise APIError(400, f"expected a list of calls, found {asked!r:.80}", param=f"{place}.tool_calls")
+    calls = tuple(_call(each, f"{place}.tool_calls") for each in cast("Sequence[Any]", asked))
     # As in `Reply.message`, to which it must be equal for the conversation to go on from that answer.
     return ChatMessage(role=role, content=text.strip(), calls=calls)
 
@@ -227,12 +230,16 @@ def _text(content: Any, place: str) -> str:
 def _call(given: Any, place: str) -> tuple[str, str]:
     try:
         function = given["function"]
+        if not isinstance(given.get("id"), str | None):
+            raise ValueError
         arguments: Any = json.loads(function.get("arguments") or "{}")
         if not isinstance(arguments, Mapping):
             raise ValueError
         return call_key(ToolCall(name=str(function["name"]), arguments=cast("Mapping[str, Any]", arguments)))
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise APIError(400, f"expected a function's name and arguments as JSON, found {given!r:.120}", param=place) from None
+        raise APIError(
+            400, f"expected an id as text, a function's name and arguments as JSON, found {given!r:.120}", param=place
+        ) from None
 
 
 def _tools(given: Any) -> tuple[Tool, ...]:

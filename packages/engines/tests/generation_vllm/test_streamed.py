@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+import threading
 import time
 
 import pytest
@@ -10,8 +11,9 @@ import torch
 from rlinf.core import SamplingConfig, Weights
 from rlinf.core.errors import ConfigError, DeadlineExceeded, MissingExtra, RLinfError, WeightSyncError
 from rlinf.engines.generation import SGLangGeneratorConfig, VLLMGeneratorConfig
-from rlinf.engines.generation._engine import Piece, RequestFailed
+from rlinf.engines.generation._engine import Asked, Piece, RequestFailed
 from rlinf.engines.generation._served import Server, command_line
+from rlinf.engines.generation._sglang import SGLangEngine
 from rlinf.engines.generation._streamed import StreamedGenerator
 from rlinf.engines.generation._weight_folder import WeightFolder
 
@@ -298,3 +300,48 @@ def test_what_can_not_be_is_refused_early(config, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"rollout: .*For a GPU.*For a CPU"):
         config().check("rollout")
+
+
+def test_a_start_that_takes_too_long_is_ended():
+    begun, ended = threading.Event(), threading.Event()
+
+    async def start():
+        begun.set()
+        try:
+            await asyncio.sleep(1000)
+        finally:
+            await asyncio.sleep(0)  # as a process is waited for
+            ended.set()
+
+    with pytest.raises(DeadlineExceeded, match=r"did not start within 0\.5 s"):
+        StreamedGenerator(start(), 4, lambda weights: weights.tensors, timeout_s=20.0, start_timeout_s=0.5)
+    assert ended.is_set() or not begun.is_set()
+
+
+def test_a_server_that_is_gone_is_the_cause_and_not_that_it_could_not_be_told():
+    class Gone:
+        closed = False
+
+        async def events(self, path, body):
+            try:
+                yield {"meta_info": {"output_token_logprobs": [(-0.5, 3, None)]}}
+                raise RLinfError(f"POST {path}", "the server is gone")
+            finally:
+                self.closed = True
+
+        async def post(self, path, body):
+            raise RLinfError(f"POST {path}", "there is nobody")
+
+    async def run(server):
+        engine = object.__new__(SGLangEngine)
+        engine._server, engine._ids = server, iter(range(9))
+        asked = Asked(tokens=[1], written=0, sampling=MANY, seed=0)
+        with pytest.raises(RLinfError, match="POST /generate: the server is gone"):
+            [piece async for piece in engine.stream(asked)]
+        stream = engine.stream(asked)
+        await anext(stream)
+        server.closed = False
+        await stream.aclose()
+        return server.closed
+
+    assert asyncio.run(run(Gone()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import AsyncGenerator, Mapping
 from itertools import count
@@ -105,20 +106,22 @@ class SGLangEngine(ServedEngine):
             "return_logprob": True,
             "stream": True,
         }
-        events, finished = self._server.events("/generate", body), False
-        try:
-            async for event in events:
-                about: dict[str, Any] = event.get("meta_info") or {}
-                reason: dict[str, Any] = about.get("finish_reason") or {}
-                if "error" in event or reason.get("type") == "abort":
-                    raise RLinfError("generate", f"the server answers {event.get('error') or reason}")
-                scored: list[tuple[float, int, Any]] = about["output_token_logprobs"]
-                finished = bool(reason)
-                yield Piece(tokens=[one[1] for one in scored], logprobs=[one[0] for one in scored])
-        finally:
-            if not finished:
-                await self._server.post("/abort_request", {"rid": name})
-            await events.aclose()
+        finished = False
+        async with contextlib.aclosing(self._server.events("/generate", body)) as events:
+            try:
+                async for event in events:
+                    about: dict[str, Any] = event.get("meta_info") or {}
+                    reason: dict[str, Any] = about.get("finish_reason") or {}
+                    if "error" in event or reason.get("type") == "abort":
+                        raise RLinfError("generate", f"the server answers {event.get('error') or reason}")
+                    scored: list[tuple[float, int, Any]] = about["output_token_logprobs"]
+                    finished = bool(reason)
+                    yield Piece(tokens=[one[1] for one in scored], logprobs=[one[0] for one in scored])
+            finally:
+                # A server that can't be told must not hide why; the end of the connection ends the request, too.
+                with contextlib.suppress(RLinfError):
+                    if not finished:
+                        await self._server.post("/abort_request", {"rid": name})
 
     async def pause(self) -> None:
         """Returns when no forward pass runs; what is still there of requests that were closed is aborted."""

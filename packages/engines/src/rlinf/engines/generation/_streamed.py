@@ -25,7 +25,8 @@ from rlinf.core.language.generation import SamplingConfig
 from rlinf.engines.generation._engine import Asked, Engine, RequestFailed
 from rlinf.engines.generation._response import Response
 
-_END_S: Final = 10.0
+_END_S: Final = 20.0
+"""Seconds for what ends with the loop: more than a server is given to end."""
 T = TypeVar("T")
 Tensors = Callable[[Weights[Any]], Mapping[str, Tensor]]
 """Makes of a policy's weights what an engine takes over; raises a `WeightSyncError` if they don't fit."""
@@ -163,11 +164,19 @@ class StreamedGenerator:
 
     def _end_loop(self) -> None:
         with contextlib.suppress(TimeoutError):  # what blocks the loop is not waited for
-            asyncio.run_coroutine_threadsafe(self._loop.shutdown_asyncgens(), self._loop).result(timeout=_END_S)
+            asyncio.run_coroutine_threadsafe(self._end_tasks(), self._loop).result(timeout=_END_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=_END_S)
         if not self._thread.is_alive():
             self._loop.close()
+
+    async def _end_tasks(self) -> None:
+        # One may be a start that took too long: cancelled, it ends its server, which would keep its memory.
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._loop.shutdown_asyncgens()
 
 
 class _Streams:

@@ -222,3 +222,11 @@ def test_weights_are_cast_to_the_type_of_the_receivers(way, tmp_path):
     assert isinstance(exchange(published, *different, sync=plain.casting())[0], WeightSyncError)
     whole = [Weights(tensors={"w": torch.zeros(7).int(), "n": torch.zeros(3).long()}, version=0)]
     assert isinstance(exchange(published, *whole, sync=plain.casting())[0], WeightSyncError)
+
+
+def test_files_begin_with_a_tensor_of_no_elements(tmp_path):
+    weights = Weights(tensors={"a": torch.zeros(0, 3), "b": torch.ones(20), "c": torch.zeros(0)}, version=1)
+    sync = DiskWeightSync(str(tmp_path), shard_size=30, timeout_s=20)
+    network, held = ToyNetwork(), Weights(tensors={name: torch.zeros_like(t) for name, t in weights.tensors.items()}, version=0)
+    _, got = exchange_at(sync, network.at("actor", 0), weights, [network.at("rollout", 0)], [held])
+    assert same(got, weights)

@@ -102,13 +102,12 @@ class DiskWeightSync(AgreedWeightSync):
 def _shards(part: Manifest, size: int) -> list[list[str]]:
     """Consecutive names whose tensors fill a file."""
     groups: list[list[str]] = []
-    # As if a file were full, so that the first tensor begins one.
-    used = size
+    used = 0
     for entry in part.entries:
         nbytes = dtype_of(entry.dtype).itemsize
         for length in entry.shape:
             nbytes *= length
-        if used + nbytes > size and (used or not groups):
+        if not groups or (used and used + nbytes > size):
             groups.append([])
             used = 0
         groups[-1].append(entry.name)

@@ -273,3 +273,11 @@ def test_padding_of_a_trajectory_is_harmless(build, observe):
     torch.testing.assert_close(evaluation.logprob[used], trajectory.logprob[used], atol=1e-5, rtol=0)
     (evaluation.logprob[used].sum() + evaluation.value[used].sum()).backward()
     assert all(p.grad is None or p.grad.isfinite().all() for p in policy.parameters())
+
+
+def test_actions_without_finite_bounds_are_not_normalised(spec, observe):
+    high = np.array([1.0, np.inf, 2.0], np.float32)
+    endless = replace(spec, action=replace(spec.action, high=high))
+    policy = OpenVLAPolicyConfig(preset="tiny", n_action_bins=32).build(endless, seed=0)
+    action = policy.predict_action_batch(observe(), "eval").action
+    assert torch.as_tensor(action).abs().max() <= 1

@@ -345,6 +345,8 @@ def test_what_it_does_not_do_is_refused() -> None:
     config = FSDPTrainerConfig(fsdp_config=FSDPConfig(strategy="fsdp2"))
     with pytest.raises(ConfigError, match=r"actor\.fsdp_config"):
         config.build_off_policy(Two(), Pulls(), SPEC, seed=0, rank=0, world_size=1, rendezvous="")
+    with pytest.raises(ConfigError, match=r"actor\.optim\.critic_warmup_steps: .* found 2"):
+        FSDPTrainerConfig(optim=OptimConfig(critic_warmup_steps=2)).check_off_policy()
 
     class Nothing(Pulls):
         def trained(self, policy: Any) -> Mapping[str, Sequence[str]]:

@@ -119,6 +119,9 @@ class FSDPTrainerConfig:
         Raises:
             ConfigError: the key that asks for them.
         """
+        if self.optim.critic_warmup_steps:
+            problem = f"off-policy training updates all parts from the start, found {self.optim.critic_warmup_steps}"
+            raise ConfigError("actor.optim.critic_warmup_steps", problem, "Leave it out.")
         default = FSDPTrainerConfig(optim=self.optim)
         for name in ("fsdp_config", "max_tokens_per_mbs", "share_prefixes", "reference", "checkpoint"):
             if getattr(self, name) != getattr(default, name):

@@ -50,10 +50,10 @@ class OpenAIEngine:
         self._config: Final = config
         self._policy: Final[Any] = policy
         self._rank: Final = rank
-        self._key: Final = os.environ[config.api_key_env] if config.api_key_env else "none"
+        self._key: Final = os.environ[config.api_key_env] if config.api_key_env else ""
         later = config.timeout_s + CLIENT_S  # the wait for a token ends first, and says what was waited for
         self._client: Final = openai.AsyncOpenAI(
-            base_url=config.base_url, api_key=self._key, timeout=later, max_retries=config.max_retries
+            base_url=config.base_url, api_key=self._key or "none", timeout=later, max_retries=config.max_retries
         )
         self.limit = config.max_model_len or sys.maxsize
         self.vocabulary = sys.maxsize
@@ -69,9 +69,10 @@ class OpenAIEngine:
                     async for piece in pieces:
                         so_far += piece.tokens
                         yield piece
-            except (openai.APIConnectionError, openai.InternalServerError) as error:
+            except openai.APIConnectionError as error:
                 failures += 1
-                if failures > self._config.max_retries:
+                # Where nothing came, the library's client has asked as often as it may.
+                if len(so_far) == before or failures > self._config.max_retries:
                     raise RequestFailed(self._failure(error)) from None
                 continue
             except openai.APIStatusError as error:
@@ -132,7 +133,9 @@ class OpenAIEngine:
 
     def _failure(self, error: openai.OpenAIError) -> RLinfError:
         """What happened, without the key."""
-        told = f"{type(error).__name__}: {error}".replace(self._key, "***")
+        told = f"{type(error).__name__}: {error}"
+        if self._key:
+            told = told.replace(self._key, "***")
         if isinstance(error, openai.APIStatusError) and error.status_code < 500:
             return ConfigError("generate", f"the server at {self._config.base_url} refuses: {told}")
         return RLinfError("generate", f"the server at {self._config.base_url} fails: {told}")

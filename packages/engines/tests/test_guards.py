@@ -247,6 +247,9 @@ def test_the_first_module_with_an_output_that_is_not_finite():
         FiniteWatch(chain),
     ):
         chain(torch.full((2, 3), float("inf")))
+    linear = torch.nn.Linear(3, 1)
+    with pytest.raises(NonFiniteError, match="it came from outside"), FiniteWatch(linear):
+        linear(input=torch.full((2, 3), float("inf")))
 
 
 def test_the_first_gradient_that_is_not_finite():

@@ -40,7 +40,7 @@ class FiniteWatch:
             self._check(f"{self._name}.{name}", "its value", tensor, "Load another checkpoint, or look at the step before.")
         for name, part in self._module.named_modules():
             path = f"{self._name}.{name}" if name else self._name
-            self._handles.append(part.register_forward_hook(self._watched(path)))
+            self._handles.append(part.register_forward_hook(self._watched(path), with_kwargs=True))
         for name, parameter in self._module.named_parameters():
             # torch refuses a hook on a tensor that gets no gradient.
             if parameter.requires_grad:
@@ -53,8 +53,8 @@ class FiniteWatch:
         self._handles.clear()
 
     def _watched(self, path: str) -> Any:
-        def hook(_: nn.Module, args: Any, output: Any) -> None:
-            clean = all(_finite(tensor) for _, tensor in tensors_of(args))
+        def hook(_: nn.Module, args: Any, named: Any, output: Any) -> None:
+            clean = all(_finite(tensor) for _, tensor in tensors_of([args, named]))
             source = "its inputs are finite: it arises here" if clean else "its inputs are not: it came from outside"
             for place, tensor in tensors_of(output):
                 self._check(path, f"output{place}", tensor, f"{source[0].upper()}{source[1:]}.")

@@ -185,3 +185,21 @@ def test_a_tied_tensor_may_be_there_once_but_not_twice_and_different():
     fit(expected, {**found, "head": torch.ones(2)}, place="")
     with pytest.raises(CheckpointError, match="embed and head differ, which are one tensor here"):
         fit(expected, {**found, "head": torch.zeros(2)}, place="")
+
+
+def test_the_older_folder_comes_back_if_the_new_one_can_not_take_its_place(tmp_path, monkeypatch):
+    folder = tmp_path / "step_1"
+
+    def write(text, *, overwrite=False):
+        with fresh_folder(folder, overwrite=overwrite) as made:
+            (made / "config.json").write_text(text)
+
+    def fail(source, target):
+        raise OSError("no")
+
+    write("one")
+    monkeypatch.setattr("rlinf.models.checkpoints.atomic.rename_on_disk", fail)
+    with pytest.raises(OSError, match="no"):
+        write("two", overwrite=True)
+    assert (folder / "config.json").read_text() == "one"
+    assert list(tmp_path.iterdir()) == [folder]

@@ -76,5 +76,11 @@ def _replace(made: Path, folder: Path) -> None:
     old = made.with_suffix(".old")
     # A rename can't replace a folder that holds something.
     folder.rename(old)
-    rename_on_disk(made, folder)
+    try:
+        rename_on_disk(made, folder)
+    except BaseException:
+        # The older checkpoint comes back under its name, unless the new one stands there already.
+        if not folder.exists():
+            old.rename(folder)
+        raise
     shutil.rmtree(old)

@@ -48,3 +48,10 @@ def test_ranks_see_the_statistics_of_all() -> None:
 
 def test_statistics_travel_with_the_weights() -> None:
     assert set(RunningNorm(2).state_dict()) == {"mean", "variance", "count"}
+
+
+def test_no_rows_on_any_rank_change_nothing() -> None:
+    norm = RunningNorm(2)
+    for update in (torch.zeros(0, 2), torch.tensor([[1.0, 4.0], [3.0, 4.0]]), torch.zeros(0, 2)):
+        norm.update(update, lambda value: value)
+    assert (norm.mean.tolist(), norm.variance.tolist(), norm.count.item()) == ([2, 4], [1, 0], 2)

@@ -38,7 +38,7 @@ class RunningNorm(nn.Module):
 
     @torch.no_grad()
     def update(self, x: Tensor, all_reduce: AllReduce | None = None) -> None:
-        """Adds observations to the statistics.
+        """Adds observations to the statistics; where no rank has any, they stay as they are.
 
         n = n₁ + n₂,  δ = μ₂ − μ₁,  μ = μ₁ + δ n₂/n,  n σ² = n₁σ₁² + n₂σ₂² + δ² n₁n₂/n
 
@@ -51,6 +51,9 @@ class RunningNorm(nn.Module):
         rows = x.double()
         sums = torch.cat([rows.new_tensor([len(rows)]), rows.sum(0)])
         sums = sums if all_reduce is None else all_reduce(sums)
+        # On every rank alike, so that none waits for the second reduction.
+        if sums[0] == 0:
+            return
         n2, mean2 = sums[0], sums[1:] / sums[0]
         # Around the mean over all ranks, hence two reductions: sums of squares around 0 would cancel.
         squares = (rows - mean2).square().sum(0)

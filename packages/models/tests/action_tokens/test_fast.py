@@ -114,6 +114,8 @@ def test_damaged_files(fitted, tmp_path):
 def test_wrong_arguments(fitted):
     with pytest.raises(ShapeError, match=r"expected \[N, H, A\]"):
         FastActionTokenizer.fit(np.zeros((3, 4)))
+    with pytest.raises(ConfigError, match="actions: expected finite numbers"):
+        FastActionTokenizer.fit(np.full((2, 16, 3), np.nan))
     with pytest.raises(ConfigError, match="vocab_size: expected at least 81"):
         FastActionTokenizer.fit(smooth(2), vocab_size=80)
     with pytest.raises(ConfigError, match="scale: expected at most 6400 whole numbers"):

@@ -56,7 +56,7 @@ class FastActionTokenizer:
 
         Raises:
             ShapeError: not `[N, H, A]`, or empty.
-            ConfigError: the vocabulary is too small, or γ too large or not positive.
+            ConfigError: a number is not finite, the vocabulary is too small, or γ is too large or not positive.
             MissingExtra: tokenizers is not installed.
         """
         require_modules("tokenizers", place="FastActionTokenizer", extra="rlinf-models[fast]")
@@ -65,6 +65,7 @@ class FastActionTokenizer:
         chunks = np.asarray(actions, dtype=np.float64)
         if chunks.ndim != 3 or 0 in chunks.shape:
             raise ShapeError("actions", f"expected [N, H, A], found {list(chunks.shape)}")
+        _check_finite(chunks)
         horizon, size = chunks.shape[1:]
         numbers = 2 * _greatest(horizon, scale) + 1
         if numbers > _CHARACTERS:
@@ -88,12 +89,12 @@ class FastActionTokenizer:
 
         Raises:
             ShapeError: chunks of another size.
+            ConfigError: a number is not finite.
         """
         chunks = np.asarray(actions, dtype=np.float64)
         if chunks.ndim != 3 or chunks.shape[1:] != (self.horizon, self.size):
             raise ShapeError("actions", f"expected [B, {self.horizon}, {self.size}], found {list(chunks.shape)}")
-        if not np.isfinite(chunks).all():
-            raise ConfigError("actions", "expected finite numbers, found infinity or not a number")
+        _check_finite(chunks)
         return [list(self.bpe.encode(text).ids) for text in _texts(chunks, self.scale)]
 
     def decode(self, tokens: Sequence[Sequence[int]], *, strict: bool = True) -> NDArray[np.float32]:
@@ -154,6 +155,11 @@ class FastActionTokenizer:
             return cls(horizon=int(content["horizon"]), size=int(content["size"]), scale=float(content["scale"]), bpe=bpe)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CheckpointError(str(file), f"can't be read ({error!r})", "Use another file.") from error
+
+
+def _check_finite(chunks: NDArray[np.float64]) -> None:
+    if not np.isfinite(chunks).all():
+        raise ConfigError("actions", "expected finite numbers, found infinity or not a number")
 
 
 def _greatest(horizon: int, scale: float) -> int:

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 
 from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.core.registry import WEIGHT_LAYOUTS
-from rlinf.engines.megatron.layout import _FUSED, FILE, MegatronLayout
+from rlinf.engines.megatron.layout import _FUSED, FILE, TRACKER, MegatronLayout
 
 
 @pytest.fixture(params=["qwen2", "qwen3", "llama"])
@@ -71,6 +71,9 @@ def test_options_beside_the_weights_are_read_and_other_objects_are_not(network, 
         MegatronLayout().read(out, folder)
     file.unlink()
     with pytest.raises(CheckpointError, match="of every rank"):
+        MegatronLayout().read(out, folder)
+    (out / TRACKER).write_text("12\0")
+    with pytest.raises(CheckpointError, match="expected 'release' or a number of iterations"):
         MegatronLayout().read(out, folder)
 
 

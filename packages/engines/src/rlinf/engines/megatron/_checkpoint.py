@@ -66,8 +66,8 @@ class Checkpoint:
         memory = self._memory(precise=dtype == torch.float32)
         if rank == 0:
             # The head of a tied model is written as a copy, as safetensors refuses tensors that share memory.
-            tied = weights["model.embed_tokens.weight"]
-            model = {name: weights.get(name.removeprefix(PREFIX), tied.clone()) for name in names}
+            tied, own = weights["model.embed_tokens.weight"], {name: name.removeprefix(PREFIX) for name in names}
+            model = {name: weights[key] if key in weights else tied.clone() for name, key in own.items()}
             write_tensors(folder / MODEL, model, {**label, "format": "pt"})
             write_tensors(folder / OPTIMIZER, memory, label)
         write_tensors(folder / _random_file(rank), random_state(), label)

@@ -134,7 +134,10 @@ def _held(model: Mapping[str, Tensor], name: str, folder: Path) -> Tensor:
 
 def _ranks(folder: Path) -> tuple[dict[tuple[int, int], Mapping[str, Tensor]], int]:
     """The weights of each tensor and pipeline rank, and how many of the latter there are."""
-    step = (folder / TRACKER).read_text().strip()
+    step = (folder / TRACKER).read_text(errors="replace").strip()
+    if step != RELEASE and not step.isdecimal():
+        problem = f"expected '{RELEASE}' or a number of iterations, found '{step:.40}'"
+        raise CheckpointError(str(folder / TRACKER), problem, "Write the iteration to read into it.")
     inside = folder / (step if step == RELEASE else f"iter_{int(step):07d}")
     models: dict[tuple[int, int], Mapping[str, Tensor]] = {}
     for file in sorted(inside.glob(f"mp_rank_*/{FILE}")):

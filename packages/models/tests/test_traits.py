@@ -86,3 +86,8 @@ def test_a_policy_with_learned_noise_can_be_steered(name):
     )
     action = policy.steer(contract.observation(2), torch.zeros(2, *policy.noise_shape))
     assert action.isfinite().all()
+
+
+def test_a_policy_with_a_memory_says_what_off_policy_algorithms_ask():
+    traits = traits_of(MODELS.build("cma", {"num_q_heads": 2, "num_action_chunks": 3}, place="model"))
+    assert (traits.q_functions, traits.chunk, traits.recurrent) == (True, 3, True)

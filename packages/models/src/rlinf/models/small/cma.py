@@ -1,15 +1,15 @@
-"""The configuration of the cross-modal attention policy; light to import, the model is in `cma_policy`."""
+"""The configuration of the cross-modal attention policy; light to import, the model is in `_cma`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rlinf.core.config import expect_at_least
 from rlinf.core.data import EnvSpec
 from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
-from rlinf.models.actor_config import STATES, ActorCriticConfig, acting, expect_action
+from rlinf.models.actor_config import STATES, ActorCriticConfig, expect_action
 from rlinf.models.layers.choices import Preset
 from rlinf.models.observations.cameras import CAMERAS, cameras_of
 
@@ -53,13 +53,9 @@ class CMAPolicyConfig(ActorCriticConfig):
     @property
     def traits(self) -> PolicyTraits:
         """What is known of the policy before it is built."""
-        return acting(
-            critic=self.add_value_head,
-            entropy=self.distribution == "gaussian",
-            recurrent=True,
-            observations=(TASKS, *(self.cameras or ())),
-            any_observation=CAMERAS,
-        )
+        seen = (TASKS, *(self.cameras or ()))
+        # With `slots` the decorator makes another class, which a bare `super()` does not know.
+        return replace(super(CMAPolicyConfig, self).traits, recurrent=True, observations=seen, any_observation=CAMERAS)
 
     def build(self, spec: EnvSpec, *, seed: int) -> CMAPolicy:
         """The policy with fresh weights; torch's global generator is neither read nor moved.

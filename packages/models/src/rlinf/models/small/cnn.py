@@ -1,4 +1,4 @@
-"""The configuration of the CNN policy; light to import, the model is in `cnn_policy`."""
+"""The configuration of the CNN policy; light to import, the model is in `_cnn`."""
 
 from __future__ import annotations
 

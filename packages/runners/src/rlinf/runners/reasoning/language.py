@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, cast, get_args, runtime_checkable
 
 import numpy as np
 
@@ -76,12 +76,13 @@ def build_image_processor(model: Any, problems: Sequence[Problem]) -> ImageProce
 
 
 def check_images(problems: Problems, generator: Generator) -> None:
-    """Refuses a generator that can't see what the training problems show.
+    """Refuses a generator that can't see what the problems show, those of evaluations among them.
 
     Raises:
         ConfigError: it can't.
     """
-    if problems.image_processor("train") is not None and not isinstance(generator, HasImages):
+    shown = any(problems.image_processor(split) is not None for split in get_args(Split))
+    if shown and not isinstance(generator, HasImages):
         found = f"{type(generator).__name__} can't read pictures, and the problems show some"
         raise ConfigError("rollout.rollout_backend", found, "Choose hf.")
 

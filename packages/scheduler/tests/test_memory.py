@@ -18,7 +18,7 @@ from rlinf.scheduler.transport import shared_memory
 from rlinf.scheduler.transport.encoding import decode, encode
 from rlinf.scheduler.transport.routes import Routes
 from rlinf.scheduler.transport.shared_memory import Arena, Region
-from rlinf.scheduler.transport.sockets.wire import FrameReader, begin_part, pack_frame, send_frame, send_part
+from rlinf.scheduler.transport.sockets.wire import FrameReader, begin_part, limit_socket, pack_frame, send_frame, send_part
 from rlinf.scheduler.transport.waits import Wait
 
 pytestmark = pytest.mark.skipif(not shared_memory.AVAILABLE, reason="shared memory is there on Linux only")
@@ -223,6 +223,18 @@ def test_parts_can_be_sent_one_by_one(arena: Arena, sockets: Sockets) -> None:
     _, blobs = FrameReader(right).read()
     thread.join()
     assert bytes(blobs[0].view()) == b"\x01" * 300
+
+
+class Crowded(socket.socket):
+    def sendmsg(self, *_: Any) -> int:
+        raise OSError(errno.ETOOMANYREFS, "Too many references")  # whoever is to read them has stopped
+
+
+def test_files_that_nobody_makes_room_for_are_waited_for_no_longer_than_the_limit(arena: Arena, sockets: Sockets) -> None:
+    with Crowded(fileno=os.dup(sockets[0].fileno())) as crowded:
+        limit_socket(crowded, 0.05)
+        with pytest.raises(BlockingIOError, match="Too many references"):
+            send_frame(crowded, "x", held(arena, 300))
 
 
 def test_several_receivers_have_changes_of_their_own(sockets: Sockets) -> None:

@@ -320,6 +320,22 @@ def test_a_stopped_process_is_named_and_given_up_while_a_silent_one_is_left_alon
     assert re.search(rf"in native code that holds Python's lock \(state [SR]\), pid {native}$", info.message)
 
 
+def test_looks_that_fail_in_a_row_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    looks: list[str] = []
+
+    def look() -> dict[str, tuple[int, str]]:
+        looks.append("")
+        if len(looks) == 2:
+            return {}
+        raise OSError("too many open files")
+
+    watch = SilenceWatch(look, lambda *_: None, grace_s=3.0, look_s=0.01)
+    until(lambda: len(looks) > 8)
+    watch.end()
+    told = [record.message for record in caplog.records if record.levelno == logging.WARNING]
+    assert told == ["processes that are stopped are not noticed now: OSError: too many open files"]
+
+
 def test_a_circle_of_messages_is_found(run: Run) -> None:
     run.start("x.0", "recv", "x")
     until(lambda: "waits" in run.line("x[0]"))

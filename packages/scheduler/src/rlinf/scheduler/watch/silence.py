@@ -19,6 +19,8 @@ from rlinf.scheduler.workers.logs import WORKERS
 LOOK_S = 2.5
 SILENT_S = 10.0
 """How long a process may be silent before the log says so; one that is stopped is named at once."""
+FAILED_LOOKS = 3
+"""How many looks in a row fail before the log says so: one may meet a process that just ends."""
 
 
 @dataclass
@@ -63,13 +65,16 @@ class SilenceWatch:
         self._ended.set()
 
     def _run(self) -> None:
-        last = time.monotonic()
+        last, failed = time.monotonic(), 0
         while not self._ended.wait(self._look_s):
             try:
                 found = self._look()
-            except Exception:  # noqa: BLE001 - a look that fails must not be the last one
-                LOG.debug("a look at silent processes failed", exc_info=True)
+            except Exception as error:  # noqa: BLE001 - a look that fails must not be the last one
+                failed += 1
+                level = logging.WARNING if failed == FAILED_LOOKS else logging.DEBUG
+                LOG.log(level, "processes that are stopped are not noticed now: %s: %s", type(error).__name__, error, exc_info=True)
                 continue
+            failed = 0
             now = time.monotonic()
             # What is counted is what this process itself has seen: it may have been stopped, too.
             self._note(found, min(now - last, 4 * self._look_s))

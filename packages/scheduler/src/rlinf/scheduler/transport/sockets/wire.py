@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import array
 import errno
+import math
 import pickle
 import socket
 import struct
@@ -94,18 +95,21 @@ def begin_part(sock: socket.socket, part: Buffer, flags: int = 0) -> int:
         How many bytes were sent.
 
     Raises:
-        BlockingIOError: with `MSG_DONTWAIT`, nothing can be sent now.
+        BlockingIOError: with `MSG_DONTWAIT`, nothing can be sent now; else, nothing could for as long as `limit_socket` allows.
     """
     if not isinstance(part, _Carrying):
         return sock.send(part, flags)
     files = array.array("i", [lease.fd for lease in part.leases])
+    until: float | None = None
     while True:
         try:
             return sock.sendmsg([part], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, files)], flags)
         except OSError as error:
             if error.errno != errno.ETOOMANYREFS:
                 raise
-            if flags & socket.MSG_DONTWAIT:
+            # The kernel, which has the limit of this socket, does not wait here itself.
+            until = time.monotonic() + _limit(sock) if until is None else until
+            if flags & socket.MSG_DONTWAIT or time.monotonic() >= until:
                 raise BlockingIOError(*error.args) from error
         time.sleep(_CROWDED_S)  # too many files of this user are on their way; whoever reads makes room
 
@@ -225,3 +229,9 @@ def limit_socket(sock: socket.socket, seconds: float) -> None:
     limit = struct.pack("@ll", int(seconds), int(seconds % 1 * 1e6))
     for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
         sock.setsockopt(socket.SOL_SOCKET, option, limit)
+
+
+def _limit(sock: socket.socket) -> float:
+    """The seconds of `limit_socket`; infinite without."""
+    seconds, micros = struct.unpack("@ll", sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.calcsize("@ll")))
+    return seconds + micros / 1e6 or math.inf

@@ -13,7 +13,8 @@ from generation_toy import ToyWriter, noisy
 from rlinf.core.agents import SessionConfig
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.language.generation import SamplingConfig
-from rlinf.engines.endpoint import OpenAIEndpointConfig
+from rlinf.engines.endpoint import OpenAIEndpointConfig, http_server
+from rlinf.engines.endpoint.http_server import HTTPAnswer, HTTPServer
 
 TOOL = {"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": {"type": "object", "properties": {}}}}
 CALLED = {"role": "assistant", "tool_calls": [{"id": "call_1", "type": "function", "function": {"name": "add", "arguments": "{}"}}]}
@@ -295,3 +296,42 @@ def test_what_is_no_request_is_refused_and_the_next_connection_is_served():
 
     for line, (request, expected) in zip(talk(Scripted([]), dialogue, max_request_bytes=1000), RAW, strict=True):
         assert expected in line, (request[:60], line)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_reads_nothing_of_its_answer_is_left(monkeypatch, stream):
+    monkeypatch.setattr(http_server, "IDLE_S", 0.1)
+    closed = asyncio.Event()
+
+    async def events():
+        try:
+            while True:
+                yield "x" * (1 << 20)
+        finally:
+            closed.set()
+
+    async def handler(request):
+        return HTTPAnswer(events=events()) if stream else HTTPAnswer(content="x" * (32 << 20))
+
+    async def write_on(writer):
+        while True:
+            writer.write(b"x")
+            await writer.drain()
+            await asyncio.sleep(0.01)
+
+    async def run():
+        server = HTTPServer(handler, lambda status, problem: problem, max_bytes=1000, max_connections=1)
+        _, writer = await asyncio.open_connection("127.0.0.1", await server.start("127.0.0.1", 0))
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        async with asyncio.timeout(60):
+            while not server._connections:
+                await asyncio.sleep(0.01)
+            while server._connections:
+                await asyncio.sleep(0.01)
+            assert closed.is_set() == stream
+            # Nothing is kept for it either.
+            with pytest.raises(ConnectionResetError):
+                await write_on(writer)
+        await server.close()
+
+    asyncio.run(run())

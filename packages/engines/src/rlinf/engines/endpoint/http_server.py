@@ -16,7 +16,7 @@ from typing import Any, Final
 HEAD_BYTES: Final = 64 * 1024
 """The longest head of a request."""
 IDLE_S: Final = 75.0
-"""How long a connection is kept without a request, and how long a request may take to arrive."""
+"""How long a connection is kept without a request, and how long a request may take to arrive, or a client to read on."""
 LOOK_S: Final = 0.25
 """How often a request that is answered is checked for a client that is gone."""
 
@@ -113,7 +113,7 @@ class HTTPServer:
                     request = await self._read(reader, writer)
             except BadRequest as error:
                 _write(writer, HTTPAnswer(status=error.status, content=self._refuse(error.status, str(error))), last=True)
-                await writer.drain()
+                await _drained(writer)
                 return
             if request is None:
                 return
@@ -123,7 +123,7 @@ class HTTPServer:
                 return
             if answer.events is None:
                 _write(writer, answer, last=last)
-                await writer.drain()
+                await _drained(writer)
             else:
                 await self._while_there(reader, asyncio.ensure_future(_stream(writer, answer, answer.events, last=last)))
             if last or reader.at_eof():
@@ -194,12 +194,23 @@ async def _stream(writer: asyncio.StreamWriter, answer: HTTPAnswer, events: Asyn
             await _chunk(writer, f"data: {json.dumps(event, ensure_ascii=False)}\n\n".encode())
     await _chunk(writer, b"data: [DONE]\n\n")
     writer.write(b"0\r\n\r\n")
-    await writer.drain()
+    await _drained(writer)
 
 
 async def _chunk(writer: asyncio.StreamWriter, data: bytes) -> None:
     writer.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
-    await writer.drain()
+    await _drained(writer)
+
+
+async def _drained(writer: asyncio.StreamWriter) -> None:
+    """Returns when the client has taken most of what was written; one that reads nothing is left."""
+    try:
+        async with asyncio.timeout(IDLE_S):
+            await writer.drain()
+    except TimeoutError:
+        # Closing would wait for the client, too.
+        writer.transport.abort()
+        raise
 
 
 def _top(status: int, headers: Mapping[str, str], *, last: bool) -> bytes:

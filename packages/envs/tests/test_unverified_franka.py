@@ -58,8 +58,16 @@ class Robot:
 
 class Gripper:
     def __init__(self, address):
-        self.width, self.log = 0.08, []
+        self.here, self.log, self.refused = 0.08, [], 0
+        self.unplugged = False
         LAST["gripper"] = self
+
+    @property
+    def width(self):
+        if self.unplugged:
+            self.refused += 1
+            raise RuntimeError("libfranka gripper: TCP connection got interrupted")
+        return self.here
 
     def move_async(self, width, speed):
         self.log.append(("move", width, speed))
@@ -105,10 +113,22 @@ def test_it_reads_joints_force_and_gripper(connect):
     np.testing.assert_array_equal(reading.joints, START)
     np.testing.assert_array_equal(reading.velocity, np.full(7, 0.1))
     assert (reading.force.tolist(), reading.gripper) == ([0.0, 1.0, 2.0], 0.08)
-    gripper.width, end = 0.03, time.monotonic() + 30
+    gripper.here, end = 0.03, time.monotonic() + 30
     while arm.read().gripper != 0.03:
         assert time.monotonic() < end, "the width is not followed"
         time.sleep(0.01)
+
+
+def test_a_gripper_that_is_silent_is_told_of_once(connect, caplog):
+    arm, _, gripper = connect()
+    gripper.unplugged, end = True, time.monotonic() + 30
+    while gripper.refused < 3:
+        assert time.monotonic() < end, "it is not asked"
+        time.sleep(0.01)
+    arm.close()
+    assert arm.read().gripper == 0.08
+    (told,) = caplog.messages
+    assert "the gripper doesn't answer (libfranka gripper: TCP connection got interrupted): its width stays at" in told
 
 
 def test_each_velocity_replaces_the_one_before_and_ends_of_itself(connect):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import logging
 import threading
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +17,8 @@ from rlinf.envs.realworld.robot import Reading, RobotFault
 
 if TYPE_CHECKING:
     from rlinf.envs.unverified.franka.franka import Franka
+
+logger = logging.getLogger(__name__)
 
 _HOLD_MS: Final = 100
 """How long a velocity is kept: an arm whose controller has died stands still of itself."""
@@ -102,10 +105,16 @@ class FrankyArm:
             self._gripper.move_async(width, config.grip_speed)
 
     def _watch_gripper(self) -> None:
+        answers = True
         while not self._ended.wait(_GRIPPER_S):
-            # What is not known now is what was known last; the arm itself says when it doesn't answer.
-            with contextlib.suppress(Exception):
+            try:
                 self._width = float(self._gripper.width)
+            except Exception as error:  # noqa: BLE001 - whatever the driver raises; what is not known now is what was known last
+                if answers:
+                    logger.warning("the gripper doesn't answer (%s): its width stays at the last one, %g m", error, self._width)
+                answers = False
+            else:
+                answers = True
 
 
 @contextlib.contextmanager

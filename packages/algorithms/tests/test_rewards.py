@@ -3,6 +3,7 @@
 import ast
 import json
 from dataclasses import FrozenInstanceError, fields, replace
+from types import SimpleNamespace
 
 import pytest
 import reference
@@ -308,6 +309,8 @@ def test_code_needs_a_sandbox():
     register_sandbox("double_of_tests", SandboxDouble())
     with pytest.raises(UnknownName, match="no sandbox named 'dokcer'"):
         Code("dokcer")
+    with pytest.raises(ConfigError, match=r"sandbox: expected the name of a sandbox, or the configuration of one, found namespace"):
+        Code(SimpleNamespace(languages=("python",)))
     with pytest.raises(ConfigError, match="case_time_s"):
         Code(SandboxDouble(), case_time_s=0.0)
     with pytest.raises(ConfigError, match=r"language: the sandbox runs python, c\+\+, found 'rust'"):

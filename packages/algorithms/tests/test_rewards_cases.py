@@ -17,6 +17,8 @@ class Interpreter:
 
     languages = ("python",)
 
+    def check(self, place): ...
+
     def build(self):
         return self
 

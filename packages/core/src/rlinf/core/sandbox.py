@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, Protocol, runtime_checkable
 
 from rlinf.core.config.ranges import expect_range
 from rlinf.core.process.shared import Shared
@@ -98,6 +98,7 @@ class Sandbox(Protocol):
         ...
 
 
+@runtime_checkable
 class SandboxConfig(Protocol):
     """A registered sandbox: its parameters, from which it is built. Equal ones share a running sandbox."""
 

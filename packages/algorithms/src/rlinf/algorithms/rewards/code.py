@@ -232,7 +232,7 @@ class Code(PairReward):
             built = SANDBOXES.build(built, self.sandbox_params, place="sandbox_params")
         elif self.sandbox_params:
             raise ConfigError("sandbox_params", "given for a sandbox that is configured already", "Give its name instead.")
-        if not hasattr(built, "languages"):  # what YAML has is not checked against a protocol
+        if not isinstance(built, SandboxConfig):  # what YAML has is not checked against a protocol
             raise ConfigError("sandbox", f"expected the name of a sandbox, or the configuration of one, found {built!r}")
         object.__setattr__(self, "built", built)
         if self.language.casefold() not in self.built.languages:

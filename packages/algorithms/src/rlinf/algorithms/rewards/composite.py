@@ -13,6 +13,7 @@ from rlinf.algorithms.rewards.pool import VerifierPool
 from rlinf.algorithms.rewards.reward import Pairs, RuleReward
 from rlinf.algorithms.rewards.scores import Scores, checked_scores
 from rlinf.algorithms.rewards.scoring import score
+from rlinf.core.declarations import Checks
 from rlinf.core.errors import ConfigError
 from rlinf.core.metrics import Metric, Statistic
 from rlinf.core.protocols import Reward
@@ -100,9 +101,8 @@ class Composite(RuleReward):
     def check(self, place: str) -> None:
         """Refuses what a part refuses, such as a machine on which no sandbox can confine programs as far as it must."""
         for name, part in self.parts.items():
-            check = getattr(part.built, "check", None)  # not every reward has something to check
-            if callable(check):
-                check(f"{place}.parts.{name}.params")
+            if isinstance(part.built, Checks):
+                part.built.check(f"{place}.parts.{name}.params")
 
     async def score_samples(self, samples: Sequence[RewardSample]) -> Mapping[str, WeightedScores]:
         """What each part says of whole responses; a part that only knows texts and answers is given these."""

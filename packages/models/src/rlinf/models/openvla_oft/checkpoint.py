@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from rlinf.core.errors import CheckpointError
+from rlinf.models.checkpoints.tensors import read_tensors
 from rlinf.models.openvla_oft.decoders import Regression
 
 _FILM: Final = re.compile(r"^(featurizer|fused_featurizer)\.blocks\.(\d+)\.((?:scale|shift)\..+)$")
@@ -102,12 +103,7 @@ def _only(folder: Path, part: str) -> Path:
 
 
 def _read(path: Path) -> dict[str, Tensor]:
-    try:
-        state: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
-    # torch.load raises a dozen kinds of errors for damaged files.
-    except Exception as error:
-        raise CheckpointError(str(path), f"can't be read as plain tensors: {error}") from error
-    return {name.removeprefix("module."): tensor for name, tensor in state.items()}
+    return {name.removeprefix("module."): tensor for name, tensor in read_tensors(path).items()}
 
 
 @torch.no_grad()

@@ -160,7 +160,7 @@ def e2e(session: nox.Session) -> None:
 @nox.session(venv_backend="none", default=False)
 def slow(session: nox.Session) -> None:
     """What takes minutes: learning to the bound over seeds, 200 random kills, a cut network, thousands of resets, four ranks."""
-    packages = [f"packages/{part}/tests" for part in ("scheduler", "envs", "engines", "runners")]
+    packages = [f"packages/{part}/tests" for part in PARTS]
     _house(session, "pytest", "-q", "-m", "slow", "tests/e2e", *packages, *session.posargs)
 
 

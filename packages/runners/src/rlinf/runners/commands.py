@@ -16,6 +16,7 @@ from rlinf.runners.checkpoints.run_folder import open_run_folder, run_folder
 from rlinf.runners.config.checks import check_evaluation, check_ranks, check_run
 from rlinf.runners.config.composition import Composition, compose_file, parse_command_line
 from rlinf.runners.config.schema import RunConfig, TrainingConfig
+from rlinf.runners.config.sections import section_of
 from rlinf.runners.entry import run_app
 from rlinf.runners.evaluation.command import EvaluationCommand, parse_evaluation, told
 from rlinf.runners.evaluation.tables import SuiteReport, table
@@ -42,8 +43,8 @@ def config(args: Sequence[str]) -> int:
 def _memory(cfg: RunConfig) -> str:
     from rlinf.runners.config.memory import memory_table
 
-    actor = getattr(cfg, "actor", None)
-    if not isinstance(actor, TrainingConfig):
+    actor = section_of(cfg, "actor", TrainingConfig)
+    if actor is None:
         raise ConfigError("rlinf config --memory", "the recipe trains nothing", "Name one with an actor.")
     with CLUSTERS.get("scheduler", place="cluster")(cluster_cfg=cfg.cluster) as cluster:
         placement: Placement = cluster.placement

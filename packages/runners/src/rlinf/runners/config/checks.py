@@ -15,7 +15,7 @@ from rlinf.core.registry import MODELS
 from rlinf.runners.checkpoints.checkpoint import model_of
 from rlinf.runners.checkpoints.resuming import check_resume
 from rlinf.runners.config.schema import RunConfig, TrainingConfig
-from rlinf.runners.config.sections import chosen_parts, keyed_fields
+from rlinf.runners.config.sections import chosen_parts, keyed_fields, section_of
 from rlinf.runners.config.statistics import lacking_statistics
 from rlinf.runners.reporting.loggers.registry import KEY, check_logger
 
@@ -54,8 +54,8 @@ def check_ranks(cfg: RunConfig, placement: Placement) -> None:
         ConfigError: one line for each key that does not go with them.
     """
     cfg.check_placement(placement)
-    actor = getattr(cfg, "actor", None)
-    if not isinstance(actor, TrainingConfig) or not isinstance(actor.trainer, ChecksRanks):
+    actor = section_of(cfg, "actor", TrainingConfig)
+    if actor is None or not isinstance(actor.trainer, ChecksRanks):
         return
     ranks = placement.get_world_size("actor") if "actor" in placement.components else 1
     actor.trainer.check_ranks(ranks, one_process=cfg.cluster.get("backend") == "local")
@@ -114,8 +114,8 @@ def _check_weights(cfg: RunConfig, key: str, path: str) -> None:
     """
     file = find_weights(path, place=key)
     expect_whole(file, place=key)
-    actor = getattr(cfg, "actor", None)
-    if key not in _OF_ACTOR or not isinstance(actor, TrainingConfig):
+    actor = section_of(cfg, "actor", TrainingConfig)
+    if key not in _OF_ACTOR or actor is None:
         return
     made, wanted = model_of(file), actor.model.model_type
     if made is not None and made != wanted and {made, wanted} <= set(MODELS.names()):

@@ -63,7 +63,7 @@ def weight_sizes(model: ModelSection) -> list[WeightSize]:
         problem = f"'{model.model_type}' is a language model, whose sizes are known by its folder alone"
         raise ConfigError("actor.model.model_type", problem, "Name a policy of robots.")
     config: Any = model.config
-    if getattr(config, "model_path", None) is not None:
+    if getattr(config, "model_path", None) is not None:  # a field that not every model has
         config = replace(config, model_path=None, preset="base")
     with WithoutMemory():
         policy: Any = build_model(config, ROBOT, seed=0, place="actor.model.model_type")

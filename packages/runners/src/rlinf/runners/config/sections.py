@@ -54,6 +54,12 @@ def read_sections(cls: type[C], data: Section, *, task_type: str) -> C:
     return cls(**parts)
 
 
+def section_of(cfg: RunConfig, name: str, kind: type[T]) -> T | None:
+    """A section that not every task type has; None where this one has none of that name and kind."""
+    found = getattr(cfg, name) if any(field.name == name for field in keyed_fields(type(cfg))) else None
+    return found if isinstance(found, kind) else None
+
+
 def read_section(cls: type[T], section: Section, place: str) -> T:
     """A section, the sections within it, and what all of them choose.
 

@@ -10,6 +10,7 @@ from rlinf.core.declarations import HasStatistics
 from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.runners.checkpoints.public_folders import of_another_project, of_folder
 from rlinf.runners.config.schema import ModelSection, ReferenceConfig, RunConfig, TrainingConfig
+from rlinf.runners.config.sections import section_of
 
 _MODEL: Final = "actor.model"
 
@@ -23,11 +24,11 @@ def lacking_statistics(cfg: RunConfig, actions: int | None) -> Iterator[ConfigEr
         cfg: the run.
         actions: of how many the statistics must be; None where that is not known yet.
     """
-    actor, reference = getattr(cfg, "actor", None), getattr(cfg, "reference", None)
-    if not isinstance(actor, TrainingConfig):
+    actor, reference = section_of(cfg, "actor", TrainingConfig), section_of(cfg, "reference", ReferenceConfig)
+    if actor is None:
         return
     paths = {"runner.ckpt_path": cfg.runner.ckpt_path}
-    if isinstance(reference, ReferenceConfig) and reference.ckpt_path is not None:
+    if reference is not None and reference.ckpt_path is not None:
         paths["reference.ckpt_path"] = reference.ckpt_path
     for key, path in paths.items():
         fault = _fault(actor.model, key, path, actions)

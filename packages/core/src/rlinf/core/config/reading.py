@@ -90,6 +90,7 @@ def _convert(hint: Any, value: object, place: str, faults: list[ConfigError]) ->
         return _convert_union(typing.get_args(hint), value, place, faults)
     if origin is Literal:
         return _convert_literal(typing.get_args(hint), value, place, faults)
+    # `typing.is_protocol`, which only Python 3.13 has.
     if getattr(hint, "_is_protocol", False) or (isinstance(hint, type) and dataclasses.is_dataclass(value)):
         return _convert_built(hint, value, place, faults)
     if dataclasses.is_dataclass(hint):

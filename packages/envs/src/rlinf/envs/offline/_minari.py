@@ -49,6 +49,7 @@ class MinariSource:
         observation = {key: ArraySpec(shape=leaf.shape[1:], dtype=str(leaf.dtype)) for key, leaf in first.observation.items()}
         longest = max(self._lengths)
         space = self._data.action_space
+        # Actions that are counted have none.
         bounds = {"low": getattr(space, "low", None), "high": getattr(space, "high", None)}
         action = ArraySpec(shape=first.action.shape[1:], dtype=str(first.action.dtype), **bounds)
         return EnvSpec(observation=observation, action=action, max_episode_steps=longest)

@@ -188,7 +188,7 @@ class RunningSandbox:
             self._workers.pop().close()
 
     def _execute(self, execution: Execution) -> ExecutionResult:
-        worker = self._idle.get()
+        worker = self._idle.get()  # at once: there are as many threads as workers
         try:
             if isinstance(worker, int):
                 worker = self._new(worker)

@@ -106,6 +106,7 @@ class Connection:
             RLinfError: it has ended; the next request starts it again.
         """
         session = await self._live()
+        # Without a deadline of its own: that of `tools` ends it, or that of the tool which is called.
         lost = asyncio.ensure_future(session.lost.wait())
         asked = asyncio.ensure_future(ask(session.client))
         try:

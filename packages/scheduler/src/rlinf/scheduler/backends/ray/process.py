@@ -158,7 +158,7 @@ class WorkerProcess:
     def outcome(self, begun: None, number: str) -> Outcome:
         """How the async call of that number ended; waits for it."""
         ended, outcomes = self._outcomes[number]
-        ended.wait()
+        ended.wait()  # for as long as the method takes: the deadline is the caller's, whose wait has the label
         del self._outcomes[number]
         return outcomes[0]
 

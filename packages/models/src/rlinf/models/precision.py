@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +23,7 @@ def cast_weights(module: nn.Module, dtype: torch.dtype) -> None:
     Angles are position × frequency: of a frequency in bfloat16 the last of 500 tokens would be turned by up to a radian too much.
     """
     found = cast("Iterable[tuple[str, nn.Module]]", module.named_modules())
-    owners = [(owner, name, buffer) for _, owner in found for name, buffer in cast("Any", owner).named_buffers(recurse=False)]
+    owners = [(owner, name, buffer) for _, owner in found for name, buffer in owner.named_buffers(recurse=False)]
     module.to(dtype)
     for owner, name, buffer in owners:
         if name.endswith(_ANGLES):

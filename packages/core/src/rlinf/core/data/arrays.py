@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -63,7 +63,10 @@ def full_like(like: object, shape: Sequence[int], value: float, dtype: str) -> A
 def zeros_like(array: A) -> A:
     """Zeros of the kind, type, shape and device of an array."""
     # Not `array * 0`, which is not a number where the array is infinite.
-    return sys.modules["torch"].zeros_like(array) if is_tensor(array) else np.zeros_like(cast("Any", array))
+    if is_tensor(array):
+        return sys.modules["torch"].zeros_like(array)
+    zeros: Any = np.zeros_like(np.asarray(array))
+    return zeros
 
 
 def as_numpy(array: object) -> np.ndarray[Any, Any]:

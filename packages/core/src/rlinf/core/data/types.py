@@ -60,7 +60,7 @@ class Decision(Generic[A]):
         """The decisions of some rows, chosen as one would index an array."""
 
         def chosen(array: A) -> A:
-            return cast("Any", array)[key]
+            return array[key]
 
         return Decision(
             action=chosen(self.action),

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any, Final, cast
+from typing import IO, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -164,7 +164,7 @@ def _write(path: Path, column: NDArray[Any]) -> dict[str, int]:
     with path.open("wb") as file:
         counted = _Counted(file)
         # To what is no file of the system NumPy writes block by block, so that a column on the disk is never in memory whole.
-        np.lib.format.write_array(cast("Any", counted), column, allow_pickle=False)
+        np.lib.format.write_array(counted, column, allow_pickle=False)
     return {"bytes": counted.size, "crc32": counted.crc}
 
 

@@ -7,7 +7,7 @@ import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +40,7 @@ class Storage:
                 # All of it now: a page for which no block is left when it is written would kill the process.
                 os.posix_fallocate(file.fileno(), 0, max(1, size))
                 # As a plain array, which is faster to index.
-                return np.asarray(np.memmap(cast("Any", file), dtype=dtype, mode="r+", shape=shape))
+                return np.asarray(np.memmap(file, dtype=dtype, mode="r+", shape=shape))
         except OSError as error:
             problem = f"{size / 2**30:.3g} GiB for '{name}' can't be had on this disk ({error.strerror})"
             raise RLinfError(str(self.folder), problem, "Lower the capacity of the replay buffer, or make room.") from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -45,11 +45,8 @@ class Sharded:
         self._keeps = config.sharding_strategy == "shard_grad_op"
         self._accumulates = config.enable_gradient_accumulation
         frozen = {parameter for parameter in module.parameters() if not parameter.requires_grad}
-        arguments = {
-            "mesh": self._mesh(device, config),
-            "offload_policy": _offload(config, device),
-            "ignored_params": frozen if config.ignore_frozen else None,
-        }
+        mesh, offload = self._mesh(device, config), _offload(config, device)
+        ignored = frozen if config.ignore_frozen else None
         policy, precise = _precision(config, masters.less), list(masters.precise())
         units, inside = {*blocks, *precise}, {child for each in precise for child in each.modules()}
         own = replace(policy, param_dtype=None)
@@ -60,7 +57,9 @@ class Sharded:
             # The backward pass begins with the root, so that it is not given back before.
             again = unit is not module and not self._keeps
             mixed = own if unit in inside else policy
-            fully_shard(unit, reshard_after_forward=again, mp_policy=mixed, **cast("Any", arguments))
+            fully_shard(
+                unit, mesh=mesh, reshard_after_forward=again, mp_policy=mixed, offload_policy=offload, ignored_params=ignored
+            )
         self._root = cast("FSDPModule", module)
         self._gathered = [cast("FSDPModule", each) for each in (*ordered, module)]
 
@@ -101,7 +100,7 @@ class Sharded:
 
     def local(self, tensor: Tensor) -> Tensor:
         """This rank's shard."""
-        return cast("Tensor", cast("Any", tensor.detach()).to_local()) if isinstance(tensor, DTensor) else tensor.detach()
+        return cast("DTensor", tensor.detach()).to_local() if isinstance(tensor, DTensor) else tensor.detach()
 
     def whole(self, tensor: Tensor) -> Tensor:
         """The shards of all ranks, put together."""

@@ -154,7 +154,7 @@ def _ranks(folder: Path) -> tuple[dict[tuple[int, int], Mapping[str, Tensor]], i
 def _read(file: Path) -> Mapping[str, Tensor]:
     try:
         # Megatron-LM puts its options beside the weights; a Namespace runs nothing when it is read.
-        with cast("Any", torch).serialization.safe_globals([argparse.Namespace]):
+        with torch.serialization.safe_globals([argparse.Namespace]):
             content: Any = torch.load(file, map_location="cpu", weights_only=True)
         return {name: value for name, value in content["model"].items() if isinstance(value, Tensor)}
     except (OSError, RuntimeError, UnpicklingError, EOFError, KeyError, TypeError, AttributeError) as error:

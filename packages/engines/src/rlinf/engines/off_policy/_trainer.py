@@ -22,6 +22,7 @@ from rlinf.core.data import ArraySpec, Weights
 from rlinf.core.errors import CheckpointError, ConfigError, ShapeError
 from rlinf.core.metrics import Metric, Statistic, merge
 from rlinf.core.off_policy import Learner, Objective
+from rlinf.core.protocols import Policy
 from rlinf.core.random import keyed_seed
 from rlinf.core.replay import Transitions
 from rlinf.engines.fsdp.checkpoint import MODEL, read_tensors, write_tensors
@@ -69,7 +70,7 @@ class TorchOffPolicyTrainer:
         self._moving = self._joined_targets(frozen)
         self._td_errors: list[Tensor] = []
         self._version = 0
-        cast("Any", policy).version = 0
+        cast("Policy", policy).version = 0
 
     @property
     def version(self) -> int:
@@ -253,4 +254,4 @@ class TorchOffPolicyTrainer:
 
     def _set_version(self, version: int) -> None:
         self._version = version
-        cast("Any", self._policy).version = version
+        cast("Policy", self._policy).version = version

@@ -45,7 +45,11 @@ def registered_by(module: str) -> Mapping[str, int | None] | None:
 
 
 def _registers(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) == "register"
+    match node:
+        case ast.Call(func=ast.Name(id="register") | ast.Attribute(attr="register")):
+            return True
+        case _:
+            return False
 
 
 def _calls(statements: Sequence[ast.stmt], texts: Texts) -> Iterator[tuple[ast.Call, Texts]]:

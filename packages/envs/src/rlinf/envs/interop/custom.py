@@ -156,7 +156,7 @@ def _parameters(made: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
 def _has_video(env: Vector) -> bool:
     inner: Any = env
     while isinstance(inner, VectorWrapper) and not isinstance(inner, RecordVideo):
-        inner = cast("Any", inner).env
+        inner = cast("VectorWrapper[Any, Any, Any]", inner).env
     return isinstance(inner, RecordVideo)
 
 

@@ -324,7 +324,7 @@ def _final_rows(infos: Infos, ended: NDArray[np.bool_]) -> Any:
         problem = f"the library resets within the step, but infos has no 'final_obs' for environments {where}"
         raise ContractError("env.step", problem, "Without it the last transition of an episode is lost: hook the library's reset.")
     # Gymnasium's own environments give an array of objects, None where no episode ended.
-    if getattr(final, "dtype", None) == np.object_:
+    if isinstance(final, np.ndarray) and cast("NDArray[Any]", final).dtype == np.object_:
         return _stack([final[i] for i in np.flatnonzero(ended)])
     return _rows(final, ended)
 

@@ -21,6 +21,7 @@ from mani_skill.agents.controllers.base_controller import CombinedController
 from mani_skill.envs.sapien_env import BaseEnv
 from mani_skill.utils.structs import Actor, Articulation, Link
 from mani_skill.utils.structs.pose import Pose
+from numpy.typing import NDArray
 
 _KNOWN_VERSION = "3.0.1"
 _tensor: Callable[[Any], torch.Tensor] = torch.from_numpy  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
@@ -148,7 +149,7 @@ def _shorten_controller(controller: Any) -> bool:
 
 def _step_action(simulation: Any, action: Any) -> Any:
     """Without the calls between physics steps that do nothing."""
-    if not isinstance(action, np.ndarray) or cast("Any", action).shape != simulation._orig_single_action_space.shape:
+    if not isinstance(action, np.ndarray) or cast("NDArray[Any]", action).shape != simulation._orig_single_action_space.shape:
         return _ordinary._step_action(simulation, action)
     batch = torch.tensor(action, dtype=torch.float32)[None]
     simulation.agent.set_action(batch)
@@ -208,7 +209,7 @@ def _replace(item: Any, ordinary: type[Any], shorter: type[Any]) -> None:
 
 def _inherits(item: Any, base: type[Any], *names: str) -> bool:
     """Whether the class of an object has these methods from the base class."""
-    own = cast("Any", type(item))
+    own = cast("type[Any]", type(item))
     return all(getattr(own, name) is getattr(base, name) for name in names)
 
 

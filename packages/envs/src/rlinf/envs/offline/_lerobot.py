@@ -305,7 +305,7 @@ class _Dataset:
         shape = self._image_shape(name)
         # Without a name in the file system it is gone when the last array is, however the process ends.
         with tempfile.TemporaryFile() as file:
-            images = np.memmap(cast("Any", file), dtype=np.uint8, mode="w+", shape=(frames, *shape))
+            images = np.memmap(file, dtype=np.uint8, mode="w+", shape=(frames, *shape))
         try:
             if self.features[name]["dtype"] == "image":
                 self._read_pngs(name, images)

@@ -14,7 +14,7 @@ import mmap
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -48,7 +48,7 @@ class Part:
 
     def of(self, raw: NDArray[np.uint8]) -> NDArray[Any]:
         """This array, as a view of the bytes of a slot."""
-        return np.ndarray(self.shape, self.dtype, cast("Any", raw), self.start)
+        return np.ndarray(self.shape, self.dtype, raw, self.start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class Memory:
             return copies
         raw = self._raw(slot)
         # NumPy makes `raw` the base of every view, and of views of views, so it lives exactly as long as the last of them.
-        self._leases[slot] = weakref.ref(cast("Any", raw), lambda _: self._free.append(slot))
+        self._leases[slot] = weakref.ref(raw, lambda _: self._free.append(slot))
         return _parts(self._layout.observation, raw)
 
     def _raw(self, slot: int) -> NDArray[np.uint8]:

@@ -177,4 +177,4 @@ def _rows(column: Any, shard: range) -> Sequence[Any]:
 
 def _plain(value: Any) -> Any:
     # `json` refuses NumPy's scalars.
-    return cast("Any", value).item() if isinstance(value, np.generic) else value
+    return cast("np.generic[Any]", value).item() if isinstance(value, np.generic) else value

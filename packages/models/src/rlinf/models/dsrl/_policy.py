@@ -52,7 +52,7 @@ class DSRLPolicy(BasePolicy):
             raise ConfigError("dsrl.base", found, "Choose a flow policy: flow_policy, pi0, pi05 or gr00t.")
         self.config = config
         self.horizon, size = base.noise_shape
-        self.base = cast("Any", base).requires_grad_(False)
+        self.base = base.requires_grad_(False)
         self.encoder = SmallEncoder(spec, config.image_size, config.feature_size)
         layers: list[nn.Module] = []
         for size_in, size_out in pairwise((self.encoder.width, *config.hidden_sizes)):

@@ -23,13 +23,13 @@ def of_folder(model: ModelSection, folder: Path, key: str) -> ModelSection:
         ConfigError: the model reads no such folders.
     """
     config: Any = model.config
-    names = [field.name for field in fields(config)] if is_dataclass(config) else []
+    names = [field.name for field in fields(config)] if is_dataclass(model.config) else []
     if "model_path" not in names:
         problem = f"'{folder}' is of another project, whose folders '{model.model_type}' does not read"
         raise ConfigError(key, problem, "Name weights of a policy of ours, or a model that has model_path.")
     # A preset is an architecture, too; the folder says its own.
     changed: dict[str, Any] = {"model_path": str(folder), **({"preset": None} if "preset" in names else {})}
-    return replace(model, config=cast("Any", replace)(config, **changed))
+    return replace(model, config=replace(config, **changed))
 
 
 def of_hugging_face(folder: Path) -> bool:

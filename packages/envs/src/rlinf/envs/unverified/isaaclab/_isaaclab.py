@@ -230,11 +230,11 @@ def _override(cfg: Any, path: str, value: Any) -> None:
 
 def _at(observation: Any, path: str) -> Any:
     for name in path.split("."):
-        if not isinstance(observation, Mapping) or name not in observation:
-            known = sorted(cast("Mapping[str, Any]", observation)) if isinstance(observation, Mapping) else []
-            remedy = did_you_mean(name, known, label="There are") + " A concatenated group is one vector."
+        held: Mapping[str, Any] = cast("Mapping[str, Any]", observation) if isinstance(observation, Mapping) else {}
+        if name not in held:
+            remedy = did_you_mean(name, sorted(held), label="There are") + " A concatenated group is one vector."
             raise ConfigError("env.observation", f"there is no '{name}' in the observation '{path}'", remedy)
-        observation = cast("Any", observation)[name]
+        observation = held[name]
     return observation
 
 

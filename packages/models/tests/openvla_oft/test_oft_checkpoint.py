@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -156,7 +157,7 @@ def test_a_head_of_another_model_is_refused(folder: Path, spec: EnvSpec) -> None
 
 
 def test_nothing_is_unpickled(folder: Path, spec: EnvSpec) -> None:
-    torch.save({"model.fc1.weight": Path("/")}, folder / "action_head--150000_checkpoint.pt")
+    torch.save({"model.fc1.weight": Fraction(1, 2)}, folder / "action_head--150000_checkpoint.pt")
     with pytest.raises(CheckpointError, match="can't be read as tensors alone"):
         load(folder, spec, action_head="l1")
     torch.save([torch.zeros(2)], folder / "action_head--150000_checkpoint.pt")

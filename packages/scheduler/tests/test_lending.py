@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lending_simulation import Simulated
 
 from rlinf.core.errors import ConfigError, RLinfError
-from rlinf.core.random import keyed_generator
 from rlinf.scheduler import Cluster
 from rlinf.scheduler.lending import Demand, Drained, Forecast, Item, Lender, LentWorker, Move, MovePolicy, Never, Stage
 from rlinf.scheduler.lending.forecast import Now, forecast, remaining
 from rlinf.scheduler.lending.items import Ledger
-from rlinf.scheduler.lending.policy import Phases
 from rlinf.scheduler.planner import LinearCost
 from rlinf.scheduler.planner.workload import Component
 
@@ -269,6 +265,54 @@ def test_devices_are_lent_and_come_home(local_cluster: Cluster) -> None:
     lending.close()
 
 
+class SlowToLeave(Writer):
+    """Keeps device 0 until the second step has begun."""
+
+    begun = False
+
+    async def offload(self) -> None:
+        while self.rank == 0 and not self.begun:
+            await asyncio.sleep(0.001)
+
+    def begin(self) -> None:
+        self.begun = True
+
+
+class LendsAll:
+    """Lends device 1 at once, and device 0 when all is written."""
+
+    begin: Callable[[], Any] | None = None
+    """Lets device 0 go, in the second step."""
+
+    def next_move(self, demands: Sequence[Demand]) -> Move | None:
+        first, second = demands
+        if self.begin is not None:
+            self.begin().wait()
+        if not second.devices:
+            return Move(1, "rollout", "actor")
+        written = not first.waiting and not first.running
+        return Move(0, "rollout", "actor") if written and 0 in first.devices else None
+
+
+def test_a_device_that_is_still_being_left_when_a_step_ends_comes_home(local_cluster: Cluster) -> None:
+    rollout = SlowToLeave.create_group().launch(local_cluster, name="rollout")
+    actor = Adder.create_group().launch(local_cluster, name="actor")
+    stages = [Stage(group=rollout, cost=WRITING, slots=4), Stage(group=actor, cost=TRAINING, slots=1)]
+    policy = LendsAll()
+    lending = Lender(stages, {"rollout": [0, 1]}, policy, local_cluster.create_channel("results"), timeout_s=30.0)
+    items = [Item(number=at, payload=length) for at, length in enumerate(LENGTHS)]
+    assert [moved.move for moved in lending.step(items, 0).moves] == [Move(1, "rollout", "actor")]
+    assert lending.where == {0: "rollout", 1: "actor"}
+    for group in (rollout, actor):
+        group.sync(1).wait()
+    policy.begin = rollout.execute_on(0).begin
+    second = lending.step(items, 1)
+    assert [item.payload for item in second.items] == expected()
+    assert second.moves[0].move == Move(1, "actor", "rollout")
+    assert all(moved.move.giver != moved.move.taker for moved in second.moves)
+    lending.close()
+
+
 def test_weights_of_two_versions_in_a_step_are_refused(local_cluster: Cluster) -> None:
     lending = lender(local_cluster, Drained(), lags=True)
     with pytest.raises(RLinfError, match=r"rollout, device 1: item \d was worked on with weights of versions \[4\] in a step of"):
@@ -282,77 +326,3 @@ def test_a_device_has_one_home(local_cluster: Cluster) -> None:
         Lender(stages, {"actor": [0]}, Never(), local_cluster.create_channel("a"))
     with pytest.raises(ConfigError, match="rollout has no worker on device 2"):
         Lender(stages, {"rollout": [0, 2]}, Never(), local_cluster.create_channel("b"))
-
-
-# What it is worth, in simulated time.
-
-
-def _steps(policy: MovePolicy, home: dict[str, range], sigma: float, *, move_s: float = 0.03, items: int = 64) -> float:
-    """Seconds of three steps on four devices; training takes about as long as the longest sequence."""
-    return sum(_step(step, policy, home, sigma, move_s=move_s, items=items).seconds() for step in range(3))
-
-
-def _step(
-    step: int, policy: MovePolicy, home: dict[str, range], sigma: float, *, move_s: float = 0.03, items: int = 64
-) -> Simulated:
-    writing = Component(
-        items=items,
-        costs={1: LinearCost(fixed_s=1.0, item_s=0.01)},
-        length_sigma=sigma,
-        longest=4.0,
-        load_s=move_s,
-        offload_s=move_s,
-    )
-    training = Component(items=items, costs={1: LinearCost(item_s=3.5 * 4 / items)}, load_s=move_s, offload_s=move_s)
-    drawn = keyed_generator(17, "lengths", step).lognormal(-(sigma**2) / 2, sigma, items)
-    lengths = np.minimum(drawn, 4.0).tolist()
-    return Simulated(lengths=lengths, writing=writing, training=training, slots=16, home=home, policy=policy)
-
-
-ALL = {"rollout": range(4)}
-
-
-def _best_static(sigma: float, *, move_s: float = 0.03) -> float:
-    split = [_steps(Never(), {"rollout": range(k), "actor": range(k, 4)}, sigma, move_s=move_s) for k in (1, 2)]
-    return min(*split, _steps(Phases(), ALL, sigma, move_s=move_s))
-
-
-def test_lending_beats_the_best_static_placement_where_lengths_differ() -> None:
-    assert _best_static(1.0) / _steps(Forecast(), ALL, 1.0) > 1.3
-
-
-@pytest.mark.parametrize("move_s", [0.03, 0.5])
-def test_where_all_are_alike_it_is_never_worse(move_s: float) -> None:
-    assert _steps(Forecast(), ALL, 0.0, move_s=move_s) < 1.03 * _best_static(0.0, move_s=move_s)
-
-
-class _Scheduled:
-    """Gives away the emptiest device of the rollout at each of these times, and the last one when all is written."""
-
-    def __init__(self, times: Sequence[float]) -> None:
-        self._times = times
-        self.step: Simulated | None = None
-
-    def next_move(self, demands: Sequence[Demand]) -> Move | None:
-        assert self.step is not None
-        now, (giver, _) = self.step.now, demands
-        kept = 4 - sum(now >= each for each in self._times)
-        if not giver.devices or (len(giver.devices) <= kept and (giver.waiting or giver.running)):
-            return None
-        device = min(giver.devices, key=lambda each: (giver.devices[each], each))
-        return Move(device, "rollout", "actor") if self.step.busy_until[device] <= now else None
-
-
-def _best_schedule(step: int, sigma: float) -> float:
-    found: list[float] = []
-    for times in itertools.combinations_with_replacement((0.5, 1.0, 1.5, 2.0, 3.0), 3):
-        policy = _Scheduled(times)
-        policy.step = _step(step, policy, ALL, sigma)
-        found.append(policy.step.seconds())
-    return min(found)
-
-
-@pytest.mark.parametrize(("sigma", "lost"), [(1.0, 1.04), (1.3, 1.02)])
-def test_schedules_that_know_the_lengths_are_hardly_better(sigma: float, lost: float) -> None:
-    """Of 35 for each step the best one, chosen with the lengths of that step: what a forecast could gain at the most."""
-    assert _steps(Forecast(), ALL, sigma) < lost * sum(_best_schedule(step, sigma) for step in range(3))

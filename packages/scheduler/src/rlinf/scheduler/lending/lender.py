@@ -125,7 +125,10 @@ class Lender:
             tenancy = self._devices.held.get(device)
             if tenancy is None:
                 self._devices.come(device, name)
-            elif tenancy.soon != name:
+            elif tenancy.leaving is not None:
+                # The last step has ended before the device was left: it is on its way, and now home.
+                tenancy.leaving, tenancy.left_at = Move(device, tenancy.stage, name), time.monotonic()
+            elif tenancy.stage != name:
                 self._devices.ask(Move(device, tenancy.stage, name))
 
 
@@ -254,7 +257,8 @@ class _Step:
         cut = book.take_back(left.device, left.items)
         # A device that was left is progress, too: with long moves nothing else may happen for a while.
         self.newest = now
-        if left.move is None:
+        # A device that was to go elsewhere when the step before ended may be at home.
+        if left.move is None or left.move.taker == left.stage:
             self.devices.come(left.device, left.stage)
             return
         self.moves.append(Moved(move=left.move, begun_s=left.asked_at - self.began, took_s=now - left.asked_at, items=cut))

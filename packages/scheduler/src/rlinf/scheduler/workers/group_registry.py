@@ -21,7 +21,7 @@ class GroupRegistry:
         self._timeout_s = timeout_s
         self._groups: dict[str, tuple[type[Any], Sequence[Process]]] = {}
         self._calls: dict[int, RankCall] = {}
-        """Those that nobody has waited for yet."""
+        """Those whose results their callers have not taken; one that failed, or that nobody waits for, stays."""
         self._numbers = itertools.count()
 
     def add(self, name: str, worker: type[Any], processes: Sequence[Process]) -> None:

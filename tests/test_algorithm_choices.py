@@ -24,9 +24,9 @@ from rlinf.core.worker import WorkerContext, injected
 from rlinf.engines.offload import Leaving
 from rlinf.runners.config.rules import apply
 from rlinf.runners.embodied.actor_worker import EmbodiedFSDPActor
-from rlinf.runners.embodied.filtering import uncounted
 from rlinf.runners.embodied.playing.rows import RowCollector
 from rlinf.runners.embodied.rules import EMBODIED, read_embodied
+from rlinf.runners.training.data_shares import uncounted
 
 BOUND = np.ones(2, np.float32)
 SPEC = EnvSpec(

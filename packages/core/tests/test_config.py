@@ -71,7 +71,7 @@ def test_everything_given() -> None:
         "clip": 2,
         "extra": {"anything": [1, {"x": None}]},
         "layers": [{"lr": 2}],
-        "weights": {"a": 1},
+        "weights": {"a": 1, 2: 1},  # as YAML reads `2: 1`
     }
     actor = read(Actor, data)
     assert actor.optimizer == Optimizer(lr=1.0, betas=(0.5, 1.0))
@@ -79,7 +79,7 @@ def test_everything_given() -> None:
     assert (actor.hidden, actor.sizes, actor.clip) == ([1, 2], (3, 4, 5), 2.0)
     assert actor.extra == {"anything": [1, {"x": None}]}
     assert list(actor.layers) == [Optimizer(lr=2.0)]
-    assert actor.weights == {"a": 1.0}
+    assert actor.weights == {"a": 1.0, "2": 1.0}
 
 
 def test_the_data_is_not_changed() -> None:
@@ -117,7 +117,7 @@ def test_missing_key() -> None:
         ("sizes", [1, None], "actor.sizes[1]: expected a whole number, found None (NoneType)"),
         ("extra", [1], "actor.extra: expected a section, found [1]"),
         ("weights", {"a": "x"}, "actor.weights.a: expected a number, found 'x' (str)"),
-        ("weights", {1: 0.5}, "actor.weights: expected text as keys, found 1 (int). Write it in quotes: '1'."),
+        ("weights", {0.5: 1}, "actor.weights: expected text as keys, found 0.5 (float). Write it in quotes: '0.5'."),
         ("extra", {True: 0.5}, "actor.extra: expected text as keys, found True (bool). Write it in quotes: 'True'."),
         ("layers", [{"lr": 1}, {}], "actor.layers[1].lr: missing. Expected a number."),
         ("optimizer", 3, "actor.optimizer: expected a section with keys ['lr', 'betas'], found 3"),

@@ -136,6 +136,14 @@ def _convert_literal(choices: tuple[Any, ...], value: object, place: str, faults
     return None
 
 
+def _key(key: object, place: str, faults: list[ConfigError]) -> str:
+    """A key of a mapping whose keys are texts; YAML reads that of `{1: …}` as a number."""
+    if not isinstance(key, str | int) or isinstance(key, bool):
+        problem = f"expected text as keys, found {key!r} ({type(key).__name__})"
+        faults.append(ConfigError(place, problem, f"Write it in quotes: '{key}'."))
+    return str(key)
+
+
 def _convert_container(origin: Any, args: tuple[Any, ...], value: object, place: str, faults: list[ConfigError]) -> object:
     if issubclass(origin, Mapping):
         if not isinstance(value, Mapping):
@@ -143,11 +151,8 @@ def _convert_container(origin: Any, args: tuple[Any, ...], value: object, place:
             return None
         mapping = cast("Mapping[str, Any]", value)
         of_key, item = args or (Any, Any)
-        for key in mapping:
-            if of_key is str and not isinstance(cast("object", key), str):
-                problem = f"expected text as keys, found {key!r} ({type(key).__name__})"
-                faults.append(ConfigError(place, problem, f"Write it in quotes: '{key}'."))
-        return {key: _convert(item, entry, _join(place, str(key)), faults) for key, entry in mapping.items()}
+        keys = {key: _key(key, place, faults) if of_key is str else key for key in mapping}
+        return {keys[key]: _convert(item, entry, _join(place, str(key)), faults) for key, entry in mapping.items()}
     if isinstance(value, str) or not isinstance(value, Sequence):
         faults.append(ConfigError(place, f"expected a list, found {value!r}", "Write it as [a, b]."))
         return None

@@ -102,7 +102,8 @@ class RunnerConfig:
     """A checkpoint folder (`…/global_step_N`), or that of a run, whose newest one it is, to go on from; `auto`: the newest
     checkpoint of this experiment's own folder, that with the most iterations, or a new start if there is none; null starts anew."""
     ckpt_path: str | None = None
-    """Weights to start from: a `.safetensors` file, a `full_weights.pt`, or a folder that holds one; null takes the model's own."""
+    """Weights to start from: the folder of a run, a checkpoint, a `.safetensors` file, a `full_weights.pt`, or a folder of Hugging
+    Face or LeRobot that the model reads; null takes the model's own."""
     timeout_s: float = 600.0
     """Seconds that one phase of an iteration may take before the run is declared stuck."""
     logger: LoggerConfig = field(default_factory=LoggerConfig)
@@ -174,9 +175,11 @@ class TrainingConfig:
     model: ModelSection
     """What is trained."""
     global_batch_size: int
-    """Decisions in one optimizer step, over all ranks."""
+    """How much one optimizer step trains on, over all ranks: decisions or transitions of robots, responses of a reasoning run,
+    episodes of agents, examples of fine-tuning."""
     micro_batch_size: int | None = None
-    """Decisions in one forward pass of one rank; null takes all that the rank has in a step."""
+    """How much of it is in one forward pass of one rank, of agents and of fine-tuned language models in rows; null takes all that
+    the rank has in a step."""
 
     def __post_init__(self) -> None:
         positive(global_batch_size=self.global_batch_size, micro_batch_size=self.micro_batch_size)

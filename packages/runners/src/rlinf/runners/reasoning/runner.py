@@ -49,7 +49,7 @@ SHOWN = 3
 
 
 class ReasoningRunner:
-    """Trains a language model with one actor group, one rollout group, one reward group and, if it likes, one inference group.
+    """Trains a language model with one actor group, one rollout group, one reward group and, if placed, one inference group.
 
     Args:
         cfg: the configuration of the run.

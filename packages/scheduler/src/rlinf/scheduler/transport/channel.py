@@ -258,8 +258,8 @@ class Channel:
     def close(self) -> None:
         """Takes nothing more, from anybody; a second call does nothing.
 
-        Who gets drains what is there, and then has `EndOfStream`, at which a loop over the channel ends. Who puts has
-        `ChannelClosed`, also who was waiting for room. Items that were put before arrive before the end; for this object's own puts
+        A `get` takes what is still there and then raises `EndOfStream`, at which a loop over the channel ends. A `put` raises
+        `ChannelClosed`, also one that waits for room. Items that were put before arrive before the end; for this object's own puts
         that still wait for room, this waits first.
 
         Raises:

@@ -2,9 +2,12 @@
 
 import asyncio
 import os
+import pickle
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,9 @@ import pytest
 
 from rlinf.core.errors import DeadlineExceeded, RLinfError, WorkerError
 from rlinf.scheduler import Cluster, NodePlacementStrategy, Worker, WorkerGroup
+from rlinf.scheduler.workers.calls import Outcome, WorkerInfo
+from rlinf.scheduler.workers.group_registry import GroupRegistry
+from rlinf.scheduler.workers.remote_groups import find
 
 BACKENDS = ("local", pytest.param("ray", marks=pytest.mark.ray))
 
@@ -111,3 +117,80 @@ def test_what_ends_a_call_of_a_worker(tmp_path: Path) -> None:
         assert late.startswith("False store[0].wait_for_ever(): caller[0] waited 0.5 s for its end in vain")
         with pytest.raises(WorkerError, match=r"^store\[1\] failed .*: the process died \(it was killed by SIGKILL\)"):
             caller.hit().wait()
+
+
+class Ended:
+    """A call that has ended, as the driver has it."""
+
+    label = "store[0].add()"
+
+    def __init__(self, error: RLinfError | None) -> None:
+        self.error = error
+
+    def wait(self, timeout: float | None = None) -> Outcome:
+        if self.error is not None:
+            raise self.error
+        return Outcome(value=1, seconds=0.0)
+
+    def done(self) -> bool:
+        return True
+
+    def failed(self) -> bool:
+        return self.error is not None
+
+    def state(self) -> str:
+        return ""
+
+    def forgive(self) -> None:
+        """Nobody else is to be told."""
+
+
+class Driver:
+    """The driver's registry, as a worker reaches it; what it answers is pickled."""
+
+    def __init__(self, error: Callable[[], RLinfError | None]) -> None:
+        self.registry = GroupRegistry(60.0)
+        self.info, self.restarts = WorkerInfo(group="store", rank=0, devices=(), threads=1, pid=1, node=0), 0
+        self.submit: Callable[..., Ended] = lambda *_: Ended(error())
+        processes: list[Any] = [self]
+        self.registry.add("store", Store, processes)
+
+    def who(self) -> str:
+        return "caller[0]"
+
+    def ask(self, kind: str, *question: Any, wait: object) -> Any:
+        try:
+            return pickle.loads(pickle.dumps(self.registry.answer(*question)))
+        except RLinfError as error:
+            raise pickle.loads(pickle.dumps(error)) from None
+
+
+@pytest.mark.parametrize("over", [False, True])
+def test_only_what_ended_the_run_makes_a_failure_a_consequence(over: bool) -> None:
+    """Whatever its text says: here a simulator died, not a process."""
+    driver: Any = Driver(lambda: WorkerError("store", 0, "add", "RuntimeError: simulator died"))
+    driver.registry.over = lambda: over
+    call = find(driver, "store").processes[0].submit("add", (), {})
+    with pytest.raises(WorkerError, match="simulator died") as caught:
+        call.wait()
+    assert caught.value.secondary is over
+
+
+def test_the_driver_forgets_calls_of_workers_that_nobody_can_wait_for() -> None:
+    errors = cycle([None, WorkerError("store", 0, "add", "ValueError: broken")])
+    driver: Any = Driver(lambda: next(errors))
+    (process,) = find(driver, "store").processes
+    call: Any = None
+    for number in range(20):
+        call = process.submit("add", (), {})
+        if number % 3:
+            with suppress(WorkerError):
+                call.wait()
+                call.wait()
+            call.forgive()
+    assert (call.failed(), call.done(), call.state()) == (True, True, "")
+    # What a worker has let go of it tells with its next call.
+    assert list(driver.registry._calls) == [18, 19]
+    waited = process.submit("add", (), {})
+    assert list(driver.registry._calls) == [20]
+    assert waited.wait().value == waited.wait().value == 1

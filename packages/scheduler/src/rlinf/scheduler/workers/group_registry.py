@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rlinf.core.errors import RLinfError, UnknownName, did_you_mean
+from rlinf.core.errors import RLinfError, UnknownName, WorkerError, did_you_mean
 from rlinf.scheduler.workers.calls import Process, RankCall
 
 
@@ -21,8 +21,10 @@ class GroupRegistry:
         self._timeout_s = timeout_s
         self._groups: dict[str, tuple[type[Any], Sequence[Process]]] = {}
         self._calls: dict[int, RankCall] = {}
-        """Those whose results their callers have not taken; one that failed, or that nobody waits for, stays."""
+        """Those whose results their callers may still take, and what each has taken since its last call."""
         self._numbers = itertools.count()
+        self.over: Callable[[], bool] = lambda: False
+        """Whether the run has ended."""
 
     def add(self, name: str, worker: type[Any], processes: Sequence[Process]) -> None:
         """A group was launched."""
@@ -34,13 +36,23 @@ class GroupRegistry:
 
     def answer(self, *question: Any) -> Any:
         """Answers a process; see `remote_groups`."""
+        try:
+            return self._answer(*question)
+        except WorkerError as error:
+            # What ended the run is known: whoever fails by it must not hide it.
+            error.secondary = error.secondary or self.over()
+            raise
+
+    def _answer(self, *question: Any) -> Any:
         match question:
             case ("find", name):
                 worker, processes = self._find(name)
                 kinds = [kind_of(base) for base in worker.__mro__]
                 infos = [(process.info, process.restarts) for process in processes]
                 return kinds, infos, self._timeout_s
-            case ("begin", name, index, method, args, kwargs):
+            case ("begin", name, index, method, args, kwargs, settled):
+                for number in settled:
+                    self._calls.pop(number, None)
                 process: Process = self._find(str(name))[1][int(index)]
                 call = process.submit(method, args, kwargs)
                 number = next(self._numbers)
@@ -53,9 +65,6 @@ class GroupRegistry:
                 return call.done(), call.failed(), call.state()
             case ("forgive", number):
                 return self._calls[number].forgive()
-            case ("drop", number):
-                self._calls.pop(number, None)
-                return None
             case other:
                 raise RLinfError("groups", f"unknown question {other!r}")
 

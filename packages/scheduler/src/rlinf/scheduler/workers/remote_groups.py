@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -50,11 +52,20 @@ class _Questions:
     def ask(self, *question: Any, timeout: float | None = None) -> Any:
         """The answer."""
         wait = Wait(self._transport.who(), self._place, self._goal, timeout, peers=self._peers)
-        try:
-            return self._transport.ask("group", *question, wait=wait)
-        except WorkerError as error:
-            error.secondary = "died" in error.problem  # the driver knows of a failure, which is the first cause of what follows
-            raise
+        return self._transport.ask("group", *question, wait=wait)
+
+
+_SETTLED: deque[int] = deque()
+"""Numbers of calls that nobody here will ask for again, which the driver is told with the next call. Finalisers append to it."""
+
+
+def _take_settled() -> tuple[int, ...]:
+    found: list[int] = []
+    # Until it is empty: another thread may take the last one meanwhile.
+    with contextlib.suppress(IndexError):
+        while True:
+            found.append(_SETTLED.popleft())
+    return tuple(found)
 
 
 class _RemoteProcess:
@@ -76,7 +87,8 @@ class _RemoteProcess:
 
     def submit(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _RemoteCall:
         label = f"{self._info.label}.{method}()"
-        number = _Questions(self._transport, label).ask("begin", self._info.group, self._index, method, args, dict(kwargs))
+        call = (self._info.group, self._index, method, args, dict(kwargs))
+        number = _Questions(self._transport, label).ask("begin", *call, _take_settled())
         return _RemoteCall(number, label, lambda goal: _Questions(self._transport, label, goal=goal, peers=(self._info.label,)))
 
 
@@ -95,9 +107,7 @@ class _RemoteCall:
         return self._label
 
     def wait(self, timeout: float | None = None) -> Outcome:
-        if self._error is not None:
-            raise self._error
-        if self._outcome is None:
+        if not self._ended:
             try:
                 self._outcome = self._questions("its end").ask("wait", self._number, timeout, timeout=timeout)
             # The call goes on, and can be waited for again.
@@ -105,27 +115,36 @@ class _RemoteCall:
                 raise
             except RLinfError as error:
                 self._error = error
-                raise
-            # Not of one that failed: `forgive` asks the driver for it once more.
-            self._ask("drop")
+            _SETTLED.append(self._number)
+        if self._error is not None:
+            raise self._error
         assert self._outcome is not None
         return self._outcome
 
     def done(self) -> bool:
-        return self._outcome is not None or self._error is not None or self._ask("state")[0]
+        return self._ended or self._ask("state")[0]
 
     def failed(self) -> bool:
-        return self._error is not None or (self._outcome is None and self._ask("state")[1])
+        return self._error is not None or (not self._ended and self._ask("state")[1])
 
     def forgive(self) -> None:
-        if self._outcome is None:
+        # Whoever has waited for a call that failed has forgiven it by that.
+        if not self._ended:
             self._ask("forgive")
 
     def explain(self, error: DeadlineExceeded | WorkerError) -> None:
         """See `RankCall`; the driver's error has it already."""
 
     def state(self) -> str:
-        return "" if self._outcome is not None else self._ask("state")[2]
+        return "" if self._ended else self._ask("state")[2]
+
+    def __del__(self) -> None:
+        if not self._ended:
+            _SETTLED.append(self._number)
+
+    @property
+    def _ended(self) -> bool:
+        return self._outcome is not None or self._error is not None
 
     def _ask(self, question: str) -> Any:
         return self._questions("the driver's answer").ask(question, self._number)

@@ -107,6 +107,7 @@ class RayBackend:
         self._transport = traced_transport(self._untraced, None if self.recording is None else self.recording.recorder)
         self._watcher = Watcher(self._untraced)
         self._untraced.guard = self.failures.guard
+        self._untraced.group_registry.over = lambda: self.failures.over
         self.failures.explain = Stalls(self._watcher.wait_graph, self._watcher.stacks, config.log_dir).explain
         self._heartbeat = Heartbeat(self._watcher.wait_graph, config.heartbeat_s)
         self._silence = SilenceWatch(self._watcher.silent, self._stopped, config.stopped_grace_s)
@@ -234,9 +235,11 @@ class RayBackend:
 
     def _end(self, error: RLinfError) -> None:
         """The run is over: nobody waits any longer, and after a moment nobody is left."""
-        reason = f"{error.group}[{error.rank}] died" if isinstance(error, WorkerError) else f"{error.place}: {error.problem}"
-        if isinstance(error, WorkerError) and "died" not in error.problem:
-            reason = f"{error.group}[{error.rank}] failed in {error.method}()"
+        reason = f"{error.place}: {error.problem}"
+        if isinstance(error, WorkerError):
+            process = self._processes.get(address(error.group, error.rank))
+            died = process is not None and process.gone
+            reason = f"{error.group}[{error.rank}] died" if died else error.place
         self._untraced.close(reason)
         timer = threading.Timer(FAREWELL_S, self._clear)
         timer.daemon = True

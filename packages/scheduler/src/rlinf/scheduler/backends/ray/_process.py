@@ -111,6 +111,11 @@ class RayProcess:
     def restarts(self) -> int:
         return len(self._restarted)
 
+    @property
+    def gone(self) -> bool:
+        """Whether its process has ended, and none takes its place."""
+        return self._state == "ended"
+
     def submit(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> RayCall:
         """See `Process`; while the process is being restarted, the call waits for its return."""
         self.failures.check()

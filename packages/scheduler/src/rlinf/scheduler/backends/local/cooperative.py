@@ -63,8 +63,11 @@ class CooperativeScheduler:
         self._tasks = threading.local()
         self._tasks.mine = self._driver
         self._waiting: list[Task] = []
+        self._running: Task | None = self._driver
+        """Whose turn it is; None if nobody could run while the driver, whose wait was interrupted, did not wait."""
+        # An interrupted driver runs beside another task. Re-entrant, as a condition may be looked at that looks at tasks.
+        self._lock = threading.RLock()
         self._stopped = ""
-        self._interrupted = False
 
     def me(self) -> Task:
         """The task of this thread.
@@ -90,7 +93,7 @@ class CooperativeScheduler:
                 body()
             finally:
                 task.ended = True
-                self._run_next()
+                self._run_next(task)
 
         self._waiting.append(task)
         threading.Thread(target=run, name=name, daemon=True).start()
@@ -148,10 +151,7 @@ class CooperativeScheduler:
         driver = self._driver
         driver.ready = lambda: self._waiting == [driver]
         driver.wait = driver.deadline = None
-        self._waiting.append(driver)
-        # After an interrupt of the driver's wait some other task still runs, and hands on its turn by itself.
-        if not self._interrupted:
-            self._run_next()
+        self._line_up(driver)
         driver.turn.acquire(timeout=5.0)
 
     def _wait(self, ready: Callable[[], bool], wait: Wait | None) -> None:
@@ -163,14 +163,15 @@ class CooperativeScheduler:
         task.waits += 1
         task.deadline = None if timeout is None else time.monotonic() + timeout
         number = None if wait is None else waits.begin(wait)
-        self._waiting.append(task)
-        self._run_next()
         try:
+            self._line_up(task)
             task.turn.acquire()
         except KeyboardInterrupt:
-            # The turn is another task's, and can't be taken back.
-            self._interrupted = True
-            self._waiting.remove(task)
+            with self._lock:
+                if task in self._waiting:
+                    self._waiting.remove(task)
+                # Its turn may just have come; that of another task can't be taken back.
+                task.turn.acquire(blocking=False)
             raise
         finally:
             if number is not None:
@@ -180,13 +181,21 @@ class CooperativeScheduler:
         if verdict is not None:
             raise verdict
 
-    def _run_next(self) -> None:
-        """Lets the next task run; the caller then waits for its own turn, or ends."""
-        chosen = self._next()
-        if chosen is None:
-            return
-        self._waiting.remove(chosen)
-        chosen.turn.release()
+    def _line_up(self, task: Task) -> None:
+        """The task waits from now on, and lets the next one run."""
+        with self._lock:
+            self._waiting.append(task)
+            self._run_next(task)
+
+    def _run_next(self, task: Task) -> None:
+        """Gives the turn of a task to the next one; after an interrupt, another task may have it, which does so itself."""
+        with self._lock:
+            if self._running not in (task, None):
+                return
+            self._running = self._next()
+            if self._running is not None:
+                self._waiting.remove(self._running)
+                self._running.turn.release()
 
     def _next(self) -> Task | None:
         now = time.monotonic()
@@ -214,6 +223,9 @@ class CooperativeScheduler:
         return f"noticed {seconds:.1f} s late, as {self.me().name} ran on: workers of the `local` back-end take turns"
 
     def _give_up(self) -> Task | None:
+        # Its wait was interrupted: it may still do what others wait for.
+        if self._driver not in self._waiting:
+            return None
         timed = [
             (task.deadline, task, task.wait)
             for task in self._waiting
@@ -225,8 +237,6 @@ class CooperativeScheduler:
             # Whoever was to end the wait may be the one that failed.
             first.verdict = wait.hopeless(_REMEDY) if failure is None else wait.closed(str(failure))
             return first
-        if self._driver not in self._waiting:
-            return None
         self._driver.verdict = failure or Deadlock("local cluster", f"every task waits for another\n{self._describe()}\n", _REMEDY)
         return self._driver
 

@@ -1,4 +1,5 @@
 import contextlib
+import importlib
 import os
 import signal
 import subprocess
@@ -222,3 +223,13 @@ def test_no_orphans_when_the_driver_is_interrupted(tmp_path: Path) -> None:
     assert "KeyboardInterrupt" in errors
     assert "WorkerError" not in errors
     assert all_dead(everybody), [pid for pid in everybody if alive(pid)]
+
+
+def test_of_a_worker_that_dies_the_error_alone_tells() -> None:
+    """Ray's raylet would print a long line above it, on standard output."""
+    logging: Any = importlib.import_module("ray._private.ray_logging")
+    line = "A worker died or was killed while executing a task by an unexpected system error. To troubleshoot the problem, check …"
+    (batch,) = logging.LogDeduplicator(5, logging.RAY_DEDUP_LOGS_ALLOW_REGEX, logging.RAY_DEDUP_LOGS_SKIP_REGEX).deduplicate(
+        {"pid": "raylet", "lines": ["another", line], "is_err": False}
+    )
+    assert batch["lines"] == ["another"]

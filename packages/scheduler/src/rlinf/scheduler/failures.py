@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from rlinf.core.cluster.futures import POLL_S
-from rlinf.core.errors import ChannelClosed, DeadlineExceeded, RefusedByWorker, RLinfError, WorkerError
+from rlinf.core.errors import ChannelClosed, DeadlineExceeded, RLinfError, WorkerError
 from rlinf.scheduler.transport import waits
 from rlinf.scheduler.transport.transport import DRIVER, address
 from rlinf.scheduler.transport.waits import Wait
@@ -45,8 +45,6 @@ class Failures:
         self._first: RLinfError | None = None
         self._unseen: dict[Hashable, tuple[RLinfError, float]] = {}
         self._callbacks: list[Callable[[RLinfError], None]] = []
-        self._told: set[int] = set()
-        """Hashes of the tracebacks that were logged: ranks that fail alike share one."""
 
     @property
     def over(self) -> bool:
@@ -174,20 +172,10 @@ class Failures:
         logger = _LOG
         if isinstance(error, WorkerError):
             logger = logging.getLogger(f"{WORKERS}.{address(error.group, error.rank)}")
-        announce(logger, "\n".join([str(error), *self._news(error)]))
+        # Without its notes, such as a worker's traceback: they are shown with the error where it is raised.
+        announce(logger, str(error))
         for callback in list(self._callbacks):
             try:
                 callback(error)
             except Exception:  # noqa: BLE001 - a stranger's function, which must not hide the failure
                 _LOG.exception("a callback of on_failure raised")
-
-    def _news(self, error: RLinfError) -> list[str]:
-        """The notes of a failure, such as a worker's traceback, unless another rank's was the same; what is refused needs none."""
-        notes: list[str] = [] if isinstance(error, RefusedByWorker) else getattr(error, "__notes__", [])
-        if not isinstance(error, WorkerError) or not notes:
-            return notes
-        with self.changed:
-            gist = hash((error.group, error.method, notes[0].partition("\n")[2]))
-            known = gist in self._told
-            self._told.add(gist)
-        return ["(with the same traceback as shown above)"] if known else notes

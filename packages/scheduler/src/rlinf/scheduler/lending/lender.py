@@ -113,7 +113,7 @@ class Lender:
 
     @property
     def where(self) -> dict[int, str]:
-        """Device → the stage that has it, or comes to it."""
+        """Device → the stage that has it, comes to it, or is still leaving it."""
         return {device: tenancy.stage for device, tenancy in self._devices.held.items()}
 
     def close(self) -> None:

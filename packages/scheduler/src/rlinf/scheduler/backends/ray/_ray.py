@@ -28,6 +28,8 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
 # Ray makes its workers nicer than all else on the machine, so that any other program starves them.
 os.environ.setdefault("RAY_worker_niceness", "0")
+# Ray would print a long line about each worker that dies, which our error tells of; who has tasks of their own gets an exception.
+os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "^A worker died or was killed while executing a task")
 # Ray would hide all accelerators from actors that ask it for none, as ours do.
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 

@@ -85,7 +85,7 @@ def stacked(rows):
 
 def test_episodes(recorded):
     source = Minari(dataset="test/walk-v0").open()
-    assert (source.name, len(source), source.count_steps(), source.env_id) == ("test/walk-v0", 3, 12, None)
+    assert (source.name, len(source), sum(source.episode_lengths()), source.env_id) == ("test/walk-v0", 3, 12, None)
     ended, limited, left = source.episodes()
     assert [len(e) for e in (ended, limited, left)] == [4, 6, 2]
     assert [e.number for e in (ended, limited, left)] == [0, 1, 2]

@@ -116,7 +116,7 @@ def test_some_episodes_and_keys_of_ones_own(recorded):
     keys = {"states": "observation.force", "wrist_images": ("observation.images.extra_1",)}
     source = LeRobot(path=str(recorded[0]), episodes=2, keys=keys).open()
     first, second = source.episodes()
-    assert (len(source), len(first), len(second), source.count_steps()) == (2, 3, 5, 8)
+    assert (len(source), len(first), len(second), sum(source.episode_lengths())) == (2, 3, 5, 8)
     np.testing.assert_array_equal(first.observation["states"], EPISODES[0].observations["force"][:-1])
     assert first.observation["wrist_images"].shape == (3, 1, 16, 24, 3)
 

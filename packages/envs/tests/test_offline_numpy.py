@@ -48,7 +48,7 @@ def test_what_is_read_is_what_was_played(recorded):
     assert source.spec.observation["states"].shape == (3,)
     assert (source.spec.action.shape, source.spec.max_episode_steps) == ((1,), 4)
     some = NumpyEpisodes(path=str(recorded / "train_0"), episodes=2).open()
-    assert [(len(each), each.count_steps()) for each in (source, some)] == [(3, 12), (2, 8)]
+    assert [(len(each), sum(each.episode_lengths())) for each in (source, some)] == [(3, 12), (2, 8)]
 
 
 def test_it_becomes_transitions(recorded):
@@ -72,6 +72,6 @@ def test_a_folder_without_episodes_and_a_damaged_file_are_refused(recorded, tmp_
     with pytest.raises(ConfigError, match="is not an episode"):
         list(NumpyEpisodes(path=str(recorded)).open().episodes())
     with pytest.raises(ConfigError, match="is not an episode"):
-        NumpyEpisodes(path=str(recorded)).open().count_steps()
+        NumpyEpisodes(path=str(recorded)).open().episode_lengths()
     with pytest.raises(ConfigError, match="episodes: expected at least 1"):
         NumpyEpisodes(path="x", episodes=0)

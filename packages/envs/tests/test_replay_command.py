@@ -183,7 +183,7 @@ def test_a_buffer_is_a_dataset_that_runs_learn_from(tmp_path: Path) -> None:
     config.check("algorithm.demo_buffer")
     source = config.open()
     assert (len(source), source.features, source.lacks) == (3, ("states",), ())
-    assert source.count_steps() == sum(LENGTHS[:3])
+    assert list(source.episode_lengths()) == list(LENGTHS[:3])
     recorded = RecordedTransitions(source.episodes(), source.spec)
     assert len(recorded) == sum(LENGTHS[:3])
     with pytest.raises(ConfigError, match=r"algorithm\.demo_buffer\.path: expected a replay buffer"):

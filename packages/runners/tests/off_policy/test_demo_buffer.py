@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from rlinf.core.data import ArraySpec
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import DATASETS
 from rlinf.core.replay import ReplayBuffer
+from rlinf.runners.off_policy import demo_buffer
 from rlinf.runners.off_policy.demo_buffer import DemoBuffer
 from rlinf.runners.off_policy.interventions import intervention_buffer, intervention_capacity
 from rlinf.runners.off_policy.rules import check_actions, read_off_policy
@@ -121,8 +123,8 @@ def test_demonstrations_of_another_environment_are_refused(data: dict[str, Any],
 class Counted(Recorded):
     """It tells how long its episodes are."""
 
-    def count_steps(self) -> int:
-        return 20
+    def episode_lengths(self) -> list[int]:
+        return [5, 5, 5, 5]
 
 
 @pytest.fixture
@@ -130,6 +132,14 @@ def counted() -> Iterator[str]:
     DATASETS.register("toy_counted")(Counted)
     yield "toy_counted"
     DATASETS._claims.pop("toy_counted", None)
+
+
+def test_each_recorded_episode_takes_whole_decisions(data: dict[str, Any], counted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five steps are three decisions of two, and a slot for what was seen last."""
+    data["algorithm"]["demo_buffer"] |= {"type": counted}
+    cfg = read_off_policy(data)
+    monkeypatch.setattr(demo_buffer, "traits_of", lambda _: SimpleNamespace(chunk=2))
+    assert demo_buffer.recorded_slots(cfg) == 4 * (3 + 1)
 
 
 def test_what_is_kept_beside_the_replay_buffer_counts_before_the_run(

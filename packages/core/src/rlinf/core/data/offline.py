@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -76,11 +76,11 @@ class OfflineSource(Protocol):
 
 
 @runtime_checkable
-class CountsSteps(Protocol):
+class KnowsLengths(Protocol):
     """A dataset that was opened and tells how long its episodes are before it reads them, so that a run knows what they take."""
 
-    def count_steps(self) -> int:
-        """Steps of all its episodes."""
+    def episode_lengths(self) -> Sequence[int]:
+        """Steps of each of its episodes, in their order."""
         ...
 
 

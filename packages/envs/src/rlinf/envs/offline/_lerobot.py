@@ -98,9 +98,9 @@ class LeRobotSource:
     def __len__(self) -> int:
         return len(self._lengths)
 
-    def count_steps(self) -> int:
-        """See `rlinf.core.data.offline.CountsSteps`."""
-        return sum(self._lengths)
+    def episode_lengths(self) -> list[int]:
+        """See `rlinf.core.data.offline.KnowsLengths`."""
+        return self._lengths
 
     def check_files(self) -> None:
         """Refuses files that are not there, damaged, or with fewer frames than the metadata say; reads no frame.

@@ -62,9 +62,9 @@ class MinariSource:
     def __len__(self) -> int:
         return int(self._data.total_episodes)
 
-    def count_steps(self) -> int:
-        """See `rlinf.core.data.offline.CountsSteps`."""
-        return sum(self._lengths)
+    def episode_lengths(self) -> list[int]:
+        """See `rlinf.core.data.offline.KnowsLengths`."""
+        return self._lengths
 
     def episodes(self) -> Iterator[OfflineEpisode]:
         """See `OfflineSource`.

@@ -86,13 +86,13 @@ class NumpySource:
     def __len__(self) -> int:
         return len(self._files)
 
-    def count_steps(self) -> int:
-        """See `rlinf.core.data.offline.CountsSteps`; observations stay on the disk.
+    def episode_lengths(self) -> list[int]:
+        """See `rlinf.core.data.offline.KnowsLengths`; observations stay on the disk.
 
         Raises:
             ConfigError: a file is no such episode.
         """
-        return sum(map(_length, self._files))
+        return list(map(_length, self._files))
 
     def episodes(self) -> Iterator[OfflineEpisode]:
         """See `OfflineSource`.

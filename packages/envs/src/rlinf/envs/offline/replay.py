@@ -95,9 +95,9 @@ class ReplaySource:
     def __len__(self) -> int:
         return len(self._lengths)
 
-    def count_steps(self) -> int:
-        """See `rlinf.core.data.offline.CountsSteps`."""
-        return sum(self._lengths)
+    def episode_lengths(self) -> list[int]:
+        """See `rlinf.core.data.offline.KnowsLengths`."""
+        return self._lengths
 
     def episodes(self) -> Iterator[OfflineEpisode]:
         """See `OfflineSource`.

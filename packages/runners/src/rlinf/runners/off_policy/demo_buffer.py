@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlinf.core.data import EnvSpec
-from rlinf.core.data.offline import CountsSteps
+from rlinf.core.data.offline import KnowsLengths
 from rlinf.core.declarations import traits_of
 from rlinf.core.errors import ConfigError
 from rlinf.core.metrics import Metric, Statistic
@@ -112,11 +112,11 @@ class DemoBuffer:
 def recorded_slots(cfg: OffPolicyConfig) -> int:
     """Slots that the demonstrations of all actors take, by what describes them; 0 without any, or where only reading them tells."""
     source = None if cfg.algorithm.demo_buffer is None else cfg.algorithm.demo_buffer.dataset.open()
-    if not isinstance(source, CountsSteps):
+    if not isinstance(source, KnowsLengths):
         return 0
     chunk = traits_of(cfg.actor.model.config).chunk or 1
-    # What was seen last takes a slot of its own behind the decisions of an episode.
-    return -(-source.count_steps() // chunk) + len(source)
+    # What was seen last takes a slot of its own behind the decisions of an episode, of which the last may be cut short.
+    return sum(-(-length // chunk) + 1 for length in source.episode_lengths())
 
 
 def unfit_demonstrations(cfg: OffPolicyConfig, spec: EnvSpec) -> Iterator[ConfigError]:

@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.random import keyed_seed
+from rlinf.runners.checkpoints.run_folder import RunFolder
 from rlinf.runners.sft import SFTActor, SFTRunner, read_sft, warm_start
 from rlinf.scheduler import Cluster
 
@@ -58,6 +59,24 @@ def test_a_run_learns_and_its_export_is_read_by_transformers(tmp_path: Path) -> 
     saved = load_file(checkpoint / "actor/model.safetensors")
     for name, tensor in exported.state_dict().items():
         assert torch.equal(tensor, saved[f"network.{name}"])
+
+
+def test_the_protocol_of_a_loss_knows_files_by_content(tmp_path: Path) -> None:
+    def protocol(folder: str, text: str, *, learned: str = "0") -> str:
+        (tmp_path / folder).mkdir(exist_ok=True)
+        files = {"path": tmp_path / folder / "train.jsonl", "validation_path": tmp_path / folder / "validation.jsonl"}
+        files["path"].write_text(f'{{"prompt": "{learned}+1=", "answer": "5"}}\n')
+        files["validation_path"].write_text(f'{{"prompt": "{text}", "answer": "5"}}\n')
+        data = recipe(tmp_path / "logs")
+        data["data"] = {"type": "dataset", **{name: str(file) for name, file in files.items()}, "solution_key": "answer"}
+        actor: Any = None
+        runner: Any = SFTRunner(read_sft(data), actor, RunFolder(tmp_path / "logs"))
+        return runner._protocol["hash"]
+
+    first = protocol("here", "2+3=")
+    assert protocol("there", "2+3=") == first, "moved"
+    assert protocol("here", "2+3=", learned="4") == first, "what is learned is not what is measured"
+    assert protocol("here", "1+4=") != first
 
 
 def test_two_iterations_and_two_more_are_four_to_the_bit(tmp_path: Path) -> None:

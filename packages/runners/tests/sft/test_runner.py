@@ -58,7 +58,7 @@ def test_a_run_that_its_loss_ended_is_over_when_it_resumes(
             validate=lambda: Done({"loss": Metric(0.4)}),
         )
         runner: Any = SFTRunner(cfg, actor, RunFolder(tmp_path))
-        runner._protocol = lambda: {"hash": "0"}
+        runner._protocol = {"hash": "0"}
         return runner
 
     runner = begun(0.5)

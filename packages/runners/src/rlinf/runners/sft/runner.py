@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,10 +24,11 @@ from rlinf.runners.checkpoints.export import HUGGINGFACE
 from rlinf.runners.checkpoints.resuming import resumed_checkpoint
 from rlinf.runners.checkpoints.run_folder import RunFolder, open_run_folder
 from rlinf.runners.config.sections import resolved
+from rlinf.runners.reasoning.evaluation import by_content
 from rlinf.runners.reporting.phases import Phases
 from rlinf.runners.reporting.record import RunRecord, recorded
 from rlinf.runners.reporting.summary import write_measured
-from rlinf.runners.sft.schema import FineTuningConfig
+from rlinf.runners.sft.schema import FineTuningConfig, SFTConfig
 
 
 class Growth(Protocol):
@@ -123,7 +125,7 @@ class SFTRunner:
         found = means(per_rank[0], "eval/")
         self.loss = found["eval/loss"]
         if self._growth is None:
-            self.checkpoints.evaluated("eval/loss", found["eval/loss"], protocol=self._protocol()["hash"], lower_is_better=True)
+            self.checkpoints.evaluated("eval/loss", found["eval/loss"], protocol=self._protocol["hash"], lower_is_better=True)
         return found
 
     def _train(self, record: RunRecord) -> None:
@@ -164,8 +166,12 @@ class SFTRunner:
     def _state(self) -> dict[str, Any]:
         return {"step": self.step, "loss": self.loss, **({} if self._growth is None else self._growth.state)}
 
+    @cached_property
     def _protocol(self) -> dict[str, Any]:
+        """What a loss is measured on; a dataset of robots by its path, as its films are too large to be read for a hash."""
         data = resolved(self.cfg)["data"]
+        if isinstance(self.cfg, SFTConfig):
+            data = by_content(data, self.cfg.data.task, "validation")
         return {"data": data, "hash": canonical_hash(data)}
 
     def _finish(self, record: RunRecord, checkpoint: Path) -> None:
@@ -183,7 +189,7 @@ class SFTRunner:
             scalars |= report.scalars()
             record.progress.note(f"eval/{report}")
         record.log.write(self.step, scalars)
-        write_measured(self.folder, self.cfg.runner, scalars, self._protocol())
+        write_measured(self.folder, self.cfg.runner, scalars, self._protocol)
         steps = self.step * self.cfg.runner.steps_per_iteration
         record.progress.note(f"eval/loss {scalars['eval/loss']:.4f} after {steps:,} optimizer steps on {self.examples:,} examples")
         paths = {"checkpoint": checkpoint, "best": self.checkpoints.best, "summary": self.folder.summary}

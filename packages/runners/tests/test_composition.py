@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from rlinf.core.config.provenance import explain
+from rlinf.core.config.provenance import explain, flatten
 from rlinf.core.errors import ConfigError, UnknownName
 from rlinf.runners.config.composition import compose_file, compose_recipe, parse_command_line
 
@@ -91,6 +91,35 @@ def test_groups_in_the_defaults_are_composed_and_remembered(recipes: Path) -> No
     said = explain(composed.data, composed.provenance, "model")
     assert said.splitlines() == ["model.width = 4  (model/tiny.yaml)", "model.depth = 9  (model/large.yaml)"]
     assert explain(composed.data, composed.provenance, "runner.seed").endswith("(grouped.yaml)")
+
+
+def test_the_package_of_a_file_is_the_one_that_hydra_gives_it(recipes: Path) -> None:
+    """What stands in `defaults` counts before the header of the file, which is absolute; `/` looks from the top."""
+    (recipes / "model").mkdir()
+    (recipes / "parts").mkdir()
+    (recipes / "model/tiny.yaml").write_text("# @package _global_.actor.model\nwidth: 4\n")
+    (recipes / "model/tall.yaml").write_text("\n# @package critic\n\nheight: 5\n")
+    (recipes / "parts/small.yaml").write_text("size: 1\n")
+    (recipes / "model/whole.yaml").write_text("defaults: [/parts/small, /parts@_here_: small, /parts@rest: small, tiny, _self_]\n")
+    (recipes / "packed.yaml").write_text(
+        "defaults:\n- model: tiny\n- model@named: tall\n- model@_global_.far: tall\n- model/tall\n- /model/whole\n- _self_\n"
+    )
+    composed = compose_recipe(recipes, "packed")
+    leaves = flatten(composed.data)
+    assert leaves == {
+        "actor.model.width": 4,
+        "named.height": 5,
+        "far.height": 5,
+        "critic.height": 5,
+        "model.parts.size": 1,
+        "model.size": 1,
+        "model.rest.size": 1,
+    }
+    assert {path: composed.provenance[path] for path in leaves} == {
+        **dict.fromkeys(("named.height", "far.height", "critic.height"), "model/tall.yaml"),
+        **dict.fromkeys(("model.parts.size", "model.size", "model.rest.size"), "parts/small.yaml"),
+        "actor.model.width": "model/tiny.yaml",
+    }
 
 
 @pytest.mark.parametrize(

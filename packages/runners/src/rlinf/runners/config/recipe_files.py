@@ -19,7 +19,9 @@ from rlinf.core.errors import ConfigError
 
 _SELF = "_self_"
 _GLOBAL = "_global_"
-_PACKAGE = re.compile(r"#\s*@package\s+(\S+)")
+_HERE = "_here_"
+"""The package of who names a recipe."""
+_PACKAGE = re.compile(r"(?:\s|#\s*@(?!package\s).*\n)*#\s*@package\s+(\S+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ def recipe_layers(config_dir: Path, name: str) -> list[Layer]:
     Raises:
         ConfigError: a file is no recipe: not UTF-8, not YAML, no mapping, or built on itself. The message names it.
     """
-    return list(_layers(config_dir, name, "", ()))
+    return list(_layers(config_dir, _Entry(name, ""), "", ()))
 
 
 def refuse_hydra(key: str) -> None:
@@ -75,7 +77,26 @@ def refuse_sweep(override: str) -> None:
         raise ConfigError(key, problem, f"Loop in the shell ({loop}), or write a list as [1,2].")
 
 
-def _layers(config_dir: Path, name: str, package: str, parents: tuple[str, ...]) -> Iterator[Layer]:
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A recipe that a list of defaults names."""
+
+    name: str
+    """With its folder: `model/tiny`, or `_self_`."""
+    folder: str
+    """As it was written, which is its package below that of who names it, unless one is said."""
+    package: str | None = None
+    """What is said of it, which counts before what the file says of itself."""
+
+    def package_in(self, outer: str, header: str | None) -> str:
+        """Below which its values go."""
+        # To Hydra a header is absolute, and so is whatever is behind `_global_`.
+        own = self.package if self.package is not None else self.folder if header is None else f"{_GLOBAL}.{header}"
+        return _join(outer, own).rpartition(_GLOBAL)[2].removeprefix(".")
+
+
+def _layers(config_dir: Path, entry: _Entry, outer: str, parents: tuple[str, ...]) -> Iterator[Layer]:
+    name = entry.name
     path = config_dir / f"{name}.yaml"
     if not path.is_file():
         return
@@ -84,41 +105,43 @@ def _layers(config_dir: Path, name: str, package: str, parents: tuple[str, ...])
     text = _text(path)
     sections = dict(_content(path, text))
     header = _PACKAGE.match(text)
-    if header is not None:
-        # To Hydra a header is absolute, whatever the package of the recipe that names the file.
-        package = "" if header[1] == _GLOBAL else header[1]
-    defaults = sections.pop("defaults", [])
-    own = Layer(f"{name}.yaml", {_join(package, key): value for key, value in flatten(sections).items() if key})
+    package = entry.package_in(outer, header[1] if header is not None else None)
     # Hydra looks for what a recipe of a group names in the folder of that group.
-    folder = "" if "/" not in name else f"{name.rpartition('/')[0]}/"
-    entries = [(each if each == _SELF else folder + each, inner) for each, inner in _entries(path, defaults)]
-    for option, inner in entries:
-        inner_package = _join(package, inner) if inner != _GLOBAL else ""
-        if option == _SELF:
+    entries = list(_entries(path, sections.pop("defaults", []), name.rpartition("/")[0]))
+    own = Layer(f"{name}.yaml", {_join(package, key): value for key, value in flatten(sections).items() if key})
+    for each in entries:
+        if each.name == _SELF:
             yield own
         else:
-            yield from _layers(config_dir, option, inner_package, (*parents, name))
+            yield from _layers(config_dir, each, package, (*parents, name))
     # Without `_self_`, Hydra merges a file's own values last.
-    if all(option != _SELF for option, _ in entries):
+    if all(each.name != _SELF for each in entries):
         yield own
 
 
-def _entries(path: Path, defaults: object) -> Iterator[tuple[str, str]]:
-    """The recipes that a list of defaults names, each with the package below which its values go."""
+def _entries(path: Path, defaults: object, group_of_path: str) -> Iterator[_Entry]:
     if not isinstance(defaults, Sequence) or isinstance(defaults, str):
         raise ConfigError(f"{path}: defaults", f"expected a list of recipes, found {defaults!r}", "Write [base, _self_].")
     for entry in cast("Sequence[object]", defaults):
         chosen = cast("Mapping[object, object]", entry) if isinstance(entry, Mapping) else {"": entry}
         for group, options in chosen.items():
-            group, _, package = str(group).removeprefix("optional ").removeprefix("override ").partition("@")
+            group, _, said = str(group).removeprefix("optional ").removeprefix("override ").partition("@")
             for option in cast("Sequence[object]", options) if isinstance(options, list) else [options]:
                 if not isinstance(option, str | None):
                     problem = f"expected the name of a recipe, found {option!r}"
                     raise ConfigError(f"{path}: defaults", problem, "Write [base, _self_].")
                 if option is not None:
-                    name, _, named = option.removeprefix("/").removesuffix(".yaml").partition("@")
-                    folder = group or str(Path(name).parent).removeprefix(".")
-                    yield f"{group}/{name}" if group else name, package or named or folder.replace("/", ".")
+                    name, _, named = option.removesuffix(".yaml").partition("@")
+                    yield _entry(_join_path(group, name), said or named, group_of_path)
+
+
+def _entry(written: str, package: str, group_of_path: str) -> _Entry:
+    if written == _SELF:
+        return _Entry(written, "")
+    name = written.removeprefix("/")
+    folder = name.rpartition("/")[0].replace("/", ".")
+    said = {"": None, _HERE: ""}.get(package, package)
+    return _Entry(name if written != name else _join_path(group_of_path, name), folder, said)
 
 
 def _text(path: Path) -> str:
@@ -149,3 +172,7 @@ def _content(path: Path, text: str) -> Mapping[str, Any]:
 
 def _join(package: str, key: str) -> str:
     return f"{package}.{key}" if package and key else package or key
+
+
+def _join_path(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if folder else name

@@ -46,6 +46,7 @@ def test_iql_learns_from_a_dataset_and_never_plays(app: Any, recorded: str) -> N
         assert row["train/skipped"] == 0
         assert (row["env/steps"], row["train/replay_buffer/size"], row["train/demo_buffer/size"]) == (0, 0, 60)
         assert row["train/demo_buffer/return"] < 0
+        assert "time/sync_weights" not in row, "that of an evaluation"
     assert sum("eval/return" in row for row in app.metrics("pendulum_iql")) >= 2
 
 
@@ -64,6 +65,7 @@ def test_awac_goes_on_with_steps_of_its_own(app: Any, recorded: str) -> None:
     rows = [row for row in app.metrics("pendulum_awac") if "train/critic_loss" in row]
     assert [row["train/replay_buffer/size"] for row in rows] == [0, 0, 32, 64]
     assert [row["env/steps"] for row in rows] == [0, 0, 32, 64]
+    assert ["time/sync_weights" in row for row in rows] == [False, False, True, True]
 
 
 def test_fine_tuning_begins_with_the_weights_of_an_offline_run(app: Any, recorded: str) -> None:

@@ -123,7 +123,7 @@ class Collection:
             for rank, attempt in product(range(self._rollout.world_size), (None, *again.values())):
                 self._requests.put(NewWeights(number=self._publications), key=request_queue(rank, step, attempt))
         self._taking = [handle for handle in self._taking if not handle.done()]
-        versions, *_ = self._phases.timed("sync_weights", sending, *([] if playing else [taking]), beside=self.ahead)
+        versions, *_ = self._phases.wait(sending, *([] if playing else [taking]), beside=self.ahead)
         if playing:
             self._taking.append(taking)
         self.versions.publish(versions[0])

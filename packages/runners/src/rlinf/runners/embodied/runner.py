@@ -186,7 +186,9 @@ class EmbodiedRunner:
         """One iteration; returns its scalars."""
         if not self.cfg.plays(self.step):
             return {"env/steps": float(self.env_steps), **self._learn(self), **self.phases.take([self.actor])}
-        self.update_rollout_weights()
+        # Not where they are given out: for an evaluation, they are given out outside of any iteration.
+        with self.phases.phase("sync_weights"):
+            self.update_rollout_weights()
         measured = self.generate_rollouts()
         learned = self._learn(self)
         # While they play on, env and rollout workers can't be asked.

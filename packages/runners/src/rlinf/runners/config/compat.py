@@ -43,7 +43,7 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "actor.enable_offload": "Set actor.offload.",
     "runner.enable_decoupled_mode": _BATCHING,
     "rollout.enable_decoupled_mode": _BATCHING,
-    "rollout.rollout_queue_size": "Set rollout.batching: waiting, with max_batched_requests.",
+    "rollout.rollout_queue_size": "Set rollout.batching: waiting, with rollout.max_batched_requests.",
     "runner.rollout_queue_size": "Set rollout.batching: waiting, with rollout.max_batched_requests.",
     "rollout.enable_offload": "Set rollout.offload; a reasoning run has actor.offload alone.",
     "env.train.enable_offload": _STAYS,

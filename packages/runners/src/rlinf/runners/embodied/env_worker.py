@@ -172,8 +172,8 @@ class EnvWorker(Worker):
 
         Args:
             protocol: what is measured.
-            requests: where observations go, keyed by rollout rank.
-            answers: where decisions come from, keyed by env rank.
+            requests: as for `interact`.
+            answers: as for `interact`.
             video: where the first episodes of slot 0 are filmed; None films nothing.
         """
         config = self.cfg.env.eval
@@ -196,8 +196,8 @@ class EnvWorker(Worker):
         Args:
             protocol: what they are of.
             episodes: which, and the file of each film.
-            requests: as for `evaluate`.
-            answers: as for `evaluate`.
+            requests: as for `interact`.
+            answers: as for `interact`.
         """
         results: list[EpisodeResult] = []
         conversations: dict[int, Conversation] = {}

@@ -12,7 +12,7 @@ from rlinf.core.data.offline import NamesFeatures, OfflineSource
 from rlinf.core.declarations import KnowsExpert, traits_of
 from rlinf.core.errors import ConfigError, did_you_mean, refuse
 from rlinf.core.registry import ENVS
-from rlinf.runners.config.rules import Rule, no_idle_critic, no_idle_reference, placed_components, placement
+from rlinf.runners.config.rules import Rule, no_idle_critic, no_idle_reference, placement
 from rlinf.runners.config.sections import Section
 from rlinf.runners.embodied.description import described
 from rlinf.runners.embodied.schema import EvalEnvConfig
@@ -31,8 +31,7 @@ _STATES: Final = "states"
 
 def _placement(cfg: EmbodiedSFTConfig) -> ConfigError | None:
     evaluates = ("rollout", "env") if cfg.env is not None else ()
-    needed = ("actor", *evaluates) if len(placed_components(cfg.cluster)) else ("actor",)
-    return placement(cfg.cluster, needed, ("rollout", "env"))
+    return placement(cfg.cluster, ("actor", *evaluates), ("rollout", "env"))
 
 
 def _acts(cfg: EmbodiedSFTConfig) -> ConfigError | None:

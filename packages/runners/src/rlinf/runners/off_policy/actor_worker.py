@@ -81,7 +81,7 @@ class OffPolicyActor(Worker):
             rank=self.rank,
             world_size=self.world_size,
             rendezvous=self.rendezvous,
-            training_steps=max(1, self.cfg.optimizer_steps),  # a run that only collects (utd 0) has none
+            training_steps=max(1, self._optimizer_steps),  # a run that only collects (utd 0) has none
         )
         self._topology = topology
 
@@ -198,11 +198,10 @@ class OffPolicyActor(Worker):
         if self.world_size > 1 and config.objective.judges == "batch_normalized_q_functions":
             problem = f"critics of '{config.loss_type}' normalise by a whole batch, which {self.world_size} actors share"
             raise ConfigError("cluster.component_placement.actor", problem, "Place one actor.")
-        groups = train.total_num_envs // train.group_size
         # As `shares` parts them.
-        own = sum(group * self.world_size // groups == self.rank for group in range(groups)) * train.group_size
+        own = sum(group * self.world_size // train.groups == self.rank for group in range(train.groups)) * train.group_size
         if not own:
-            problem = f"{groups} groups of environments are fewer than {self.world_size} actors"
+            problem = f"{train.groups} groups of environments are fewer than {self.world_size} actors"
             raise ConfigError("env.train.total_num_envs", problem, "Raise it, or place fewer actors.")
         return ReplayBuffer(
             capacity=self.cfg.capacity(spec) * own // train.total_num_envs,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -170,9 +171,10 @@ def compared(
     for rows, evaluation in found:
         covered[to_torch(rows), : evaluation.logprob.shape[1]] = True
     counted = trajectory.mask & (trajectory.version == version) if mask is None else mask
-
-    def again(factor: float) -> Tensor:
-        return torch.empty(0) if rescore is None else scattered(trajectory, iter(rescore(factor)))[0]
-
     trainer, _ = scattered(trajectory, iter(found))
-    return scores_of(trajectory, trainer, version=version, mask=covered & counted, rescore=None if rescore is None else again)
+    again = None if rescore is None else partial(_rescored, trajectory, rescore)
+    return scores_of(trajectory, trainer, version=version, mask=covered & counted, rescore=again)
+
+
+def _rescored(trajectory: Trajectory[Tensor], rescore: Callable[[float], Found], factor: float) -> Tensor:
+    return scattered(trajectory, iter(rescore(factor)))[0]

@@ -96,5 +96,5 @@ class ReferenceRequest:
 
 
 def queue_name(job: str, rank: int) -> str:
-    """The queue of a job's completions at a reward worker."""
+    """The queue of a job at a worker: of completions at a reward worker, of calls at a tool worker, of answers to its callers."""
     return f"{job}/{rank}"

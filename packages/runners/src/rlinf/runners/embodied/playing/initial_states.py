@@ -48,9 +48,8 @@ class InitialStates:
         """What else the reset is given; see `seeds`."""
         if self._states is None:
             return {}
-        total = self._train.total_num_envs // self._train.group_size
-        starts = [self._start(max(number, 0)) for number in numbers]
-        ids = [self._states.ordered(start, group, total) for start, group in zip(starts, groups, strict=True)]
+        starts = map(self._start, numbers)
+        ids = [self._states.ordered(start, group, self._train.groups) for start, group in zip(starts, groups, strict=True)]
         return self._states.options(ids)
 
     def _start(self, number: int) -> int:

@@ -90,7 +90,7 @@ class Worker(Correspondent):
         """How many workers the group has."""
         return self._context.world_size
 
-    @cached_property
+    @property
     def node(self) -> int:
         """The rank of the worker's node in the cluster."""
         return self._context.node

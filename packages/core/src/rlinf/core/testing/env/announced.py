@@ -108,8 +108,8 @@ def pickling(subject: EnvSubject) -> None:
 def _expect_batch(single: Any, batch: Any, count: int, place: str) -> None:
     shape = getattr(single, "shape", None)
     expect(shape is not None, place, f"expected a space of arrays, found {single}")
-    found, wanted = (batch.dtype, batch.shape), (batch.dtype, (count, *(shape or ())))
-    expect(found == wanted, place, f"expected shape {list(wanted[1])}, as there are {count} environments, found {list(found[1])}")
+    found, wanted = list(batch.shape), [count, *(shape or ())]
+    expect(found == wanted, place, f"expected shape {wanted}, as there are {count} environments, found {found}")
     integers = all(np.issubdtype(space.dtype, np.integer) for space in (single, batch))
     expect(integers or single.dtype == batch.dtype, place, f"expected {single.dtype}, as for one environment, found {batch.dtype}")
 

@@ -208,6 +208,28 @@ def test_map_does_not_touch_its_input() -> None:
 
 
 @pytest.mark.parametrize("as_array", KINDS)
+def test_what_is_given_is_there(as_array: Any) -> None:
+    """Every field can be given."""
+    given = {name: as_array(field) if isinstance(field, np.ndarray) else field for name, field in _all_fields().items()}
+    found = Trajectory.of(**given)
+    assert all(getattr(found, name) is field for name, field in given.items())
+
+
+def _all_fields() -> dict[str, Any]:
+    whole = make([0, 1])
+    held = {field.name: getattr(whole, field.name) for field in dataclasses.fields(whole)}
+    flags, numbers = np.ones(whole.reward.shape, bool), np.ones(whole.reward.shape, np.float32)
+    return held | {
+        "intervened": flags,
+        "reference": numbers,
+        "proximal": numbers,
+        "episode": whole.group,
+        "context": {},
+        "observation": {},
+    }
+
+
+@pytest.mark.parametrize("as_array", KINDS)
 def test_what_is_not_given_is_nothing(as_array: Any) -> None:
     trajectory = Trajectory.of(
         context={"states": as_array(np.ones((2, 3, 4)))},

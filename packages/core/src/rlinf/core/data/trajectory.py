@@ -104,6 +104,7 @@ class Trajectory(Generic[A]):
         reference: N | None = None,
         proximal: N | None = None,
         episode: N | None = None,
+        intervened: N | None = None,
         observation: Tree[Any] | None = None,
     ) -> Trajectory[N]:
         """A trajectory of columns, of which only what a policy decides must be known.
@@ -131,6 +132,7 @@ class Trajectory(Generic[A]):
             reference=reference,
             proximal=proximal,
             episode=episode,
+            intervened=intervened,
             observation=observation,
         )
 

@@ -67,6 +67,10 @@ def test_one_loss_does_not_load_all_others():
     assert len(modules) <= 24
 
 
+def test_a_verifier_that_counts_loads_no_torch():
+    assert "torch" not in loaded("from rlinf.algorithms.rewards import Overlong; Overlong(max_length=4, cache=2)(['a b c'], [''])")
+
+
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.__name__)
 def test_every_name_of_a_package_can_be_loaded_and_is_no_module(package):
     names = dir(package)

@@ -8,12 +8,14 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 
 from rlinf.algorithms.rewards.matching import ExactMatch
-from rlinf.algorithms.rewards.pool import Task, VerifierPool, close_shared_pool, shared_pool
+from rlinf.algorithms.rewards.pool import InFile, Task, VerifierPool, close_shared_pool, shared_pool
 from rlinf.algorithms.rewards.scoring import OneByOne, Verified, score, score_async
 from rlinf.core.errors import ConfigError, ShapeError, WorkerError
 from rlinf.core.metrics import Metric
@@ -21,6 +23,10 @@ from rlinf.core.metrics import Metric
 VERIFIERS = '''
 import contextlib, os, subprocess, sys, time
 from dataclasses import dataclass
+
+
+def named(completion, answer, *, names):
+    return float(completion in names)
 
 
 def behave(completion, answer):
@@ -339,6 +345,15 @@ def test_what_can_not_be_sent_is_refused_with_a_way_out(strange, pool):
         score(Verified(lambda c, a: 1.0), ["a"], ["a"], pool=pool)
     with pytest.raises(ConfigError, match="can't be loaded in a worker process"):
         VerifierPool(1).run(Task(_here), [("a", "a")], name="mine")
+
+
+def test_what_stands_in_main_is_refused_and_a_text_that_names_it_is_not(strange, pool):
+    options = {"names": ["__main__"]}
+    assert pool.run(Task(InFile(strange.__file__, "named", options)), [("__main__", "")], name="mine")[0].score == 1.0
+    inside = FunctionType(_here.__code__, {"__name__": "__main__"}, "inside")
+    for function in (inside, partial(strange.named, names=inside)):
+        with pytest.raises(ConfigError, match="mine: is defined in __main__"):
+            pool.run(Task(function), [("a", "a")], name="mine")
 
 
 def _here(completion, answer):

@@ -67,9 +67,8 @@ class Overlong(PairReward):
     def verify(self, completion: str, answer: str) -> float:
         """The penalty in [−1, 0]."""
         length = len(completion) if self.unit == "characters" else len(completion.split())
-        return overlong_penalty(
-            torch.tensor(float(length), dtype=torch.float64), max_length=self.max_length, cache=self.cache
-        ).item()
+        # As `overlong_penalty`, without torch, which a process that verifies need not load.
+        return max(-1.0, min(0.0, (self.max_length - self.cache - length) / self.cache))
 
 
 def repetition(text: str, *, ngram: int) -> float:

@@ -8,6 +8,7 @@ call, ended where a call doesn't return in time, and replaced.
 from __future__ import annotations
 
 import atexit
+import io
 import os
 import pickle
 import selectors
@@ -21,6 +22,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FunctionType
 from typing import Any, Final
 
 from rlinf.algorithms.rewards.scores import Outcome
@@ -145,18 +147,33 @@ class VerifierPool:
 
     def _pickled(self, task: Task, name: str) -> tuple[int, bytes]:
         remedy = "A verifier runs in a process of its own: define it at the top of a module that can be imported."
+        held = io.BytesIO()
         try:
-            pickled = pickle.dumps((_sendable(task.prepare), _sendable(task.verify), task.batched))
+            _Pickler(held).dump((_sendable(task.prepare), _sendable(task.verify), task.batched))
+        except _InMain as error:
+            raise ConfigError(name, "is defined in __main__, which a worker process can't import", remedy) from error
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise ConfigError(name, f"can't be sent to a worker process ({error})", remedy) from error
-        # A pickle names a function by its module, and in a worker `__main__` is the verifier's program.
-        if b"__main__" in pickled:
-            raise ConfigError(name, "is defined in __main__, which a worker process can't import", remedy)
+        pickled = held.getvalue()
         return self._keys.setdefault(pickled, len(self._keys)), pickled
 
     def _discard(self, worker: _Worker) -> int | None:
         self._workers.remove(worker)
         return worker.process.kill()
+
+
+class _InMain(Exception):
+    """Something is defined in `__main__`."""
+
+
+class _Pickler(pickle.Pickler):
+    """Refuses functions and classes of `__main__`: a pickle names them by their module, and in a worker that is another program."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        """Called for each function, class and instance."""
+        if isinstance(obj, type | FunctionType) and obj.__module__ == "__main__":
+            raise _InMain
+        return NotImplemented
 
 
 def _sendable(function: Any) -> Any:

@@ -49,7 +49,7 @@ def learner(policy: Any, target: Any, spec: ArraySpec = BOX, **free: float) -> L
 @pytest.mark.parametrize("name", ["sac", "td3", "dqn", "crossq"])
 def test_each_has_its_name(name: str) -> None:
     objective = OBJECTIVES.build(name, {}, place="algorithm")
-    assert set(objective.due(1)) <= {*objective.trained(Linear(0.0, [1.0])), *objective.parameters()}
+    assert set(objective.due(1)) <= {*objective.trained(Normalized(0.0, [1.0])), *objective.parameters()}
 
 
 def test_who_asks_for_droq_is_told_all_that_makes_it() -> None:
@@ -128,9 +128,9 @@ def test_redq_asks_a_few_critics() -> None:
 class Normalized(Linear):
     """Its critics subtract what they say on average of a batch, in training."""
 
-    def q_values(self, env_obs: Any, action: Any, *, training: bool = False) -> Any:
-        q = super().q_values(env_obs, action)
-        return q - q.mean(0) if training else q
+    def batch_q_values(self, env_obs: Any, action: Any) -> Any:
+        q = self.q_values(env_obs, action)
+        return q - q.mean(0)
 
 
 def test_crossq_judges_both_ends_in_one_pass() -> None:
@@ -154,6 +154,12 @@ def test_crossq_judges_both_ends_in_one_pass() -> None:
     action, logprob = policy.sample_action(batch().observation, generator=seeded())
     expected = (0.2 * logprob - policy.q_values(batch().observation, action).amin(1)).sum()
     torch.testing.assert_close(CrossQ().loss("actor", given, batch(), generator=seeded()).total, expected)
+
+
+def test_crossq_refuses_critics_without_the_statistics_of_a_batch() -> None:
+    assert CrossQ().trained(Normalized(0.5, [1.0])) == {"critic": ["q_head"], "actor": ["actor"]}
+    with pytest.raises(ConfigError, match=r"actor.model.model_type: the critics of Linear can't normalise by the statistics"):
+        CrossQ().trained(Linear(0.5, [1.0]))
 
 
 def test_crossq_has_no_targets_and_a_slow_actor() -> None:

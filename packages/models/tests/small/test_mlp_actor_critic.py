@@ -9,7 +9,7 @@ from draws import seeded
 from rlinf.core import ArraySpec, EnvSpec
 from rlinf.core.capabilities import HasSFTLoss
 from rlinf.core.errors import ShapeError
-from rlinf.core.off_policy import HasQDropout, HasQFunctions
+from rlinf.core.off_policy import HasQBatchNorm, HasQDropout, HasQFunctions
 from rlinf.core.testing.policy import PolicyContract
 from rlinf.models import MLPPolicyConfig
 
@@ -66,6 +66,7 @@ def test_dropout_is_that_of_training():
     without, crossq = (dataclasses.replace(TANH, num_q_heads=2, q_head=head).build(SPEC, seed=0) for head in ("multi", "crossq"))
     for policy in (without, crossq):
         assert isinstance(policy, HasQDropout)
+        assert isinstance(policy, HasQBatchNorm)
         dropped = policy.dropped_q_values(observation, action, generator=seeded(2))
         torch.testing.assert_close(policy.q_values(observation, action), dropped)
 
@@ -160,7 +161,7 @@ def test_soft_actor_critic_on_a_known_q(q_head):
     for step in range(400):
         observation = observe(generator, 128)
         action = 4 * torch.rand(128, 1, 2, generator=generator) - 2
-        loss = policy.q_values(observation, action, training=True) - rewards(observation, action)[:, None]
+        loss = policy.batch_q_values(observation, action) - rewards(observation, action)[:, None]
         critic.zero_grad()
         loss.square().mean().backward()
         critic.step()

@@ -27,6 +27,9 @@ class HasSFTLoss(Protocol):
             action: `[B, K, A]`, what the expert did from there on, in the units of the environment.
             mask: `[B, K]` bool, False for steps after the end of the episode; all count if None.
             generator: the source of randomness, if the loss draws any.
+
+        Returns:
+            The sum over what counts and its weight; among the metrics `sft_loss`, the two as a mean.
         """
         ...
 

@@ -65,7 +65,7 @@ class PolicyTraits:
     q_functions: bool | None = None
     """Whether it has Q-functions (`rlinf.core.off_policy.HasQFunctions`), as soft actor-critic needs them."""
     q_batch_norm: bool | None = None
-    """Whether its Q-functions normalise by the statistics of a batch, so that they learn without target networks (CrossQ)."""
+    """Whether its Q-functions normalise by the statistics of a batch (`rlinf.core.off_policy.HasQBatchNorm`), as CrossQ needs."""
     latent_action: bool | None = None
     """Whether what its Q-functions judge is not what is executed (`rlinf.core.off_policy.HasLatentAction`)."""
     recurrent: bool | None = None

@@ -14,7 +14,7 @@ from rlinf.core.replay.transitions import Transitions
 
 Judges = Literal["q_functions", "batch_normalized_q_functions", "action_values"]
 """What an algorithm learns values with: Q-functions of vectors of numbers (`HasQFunctions`), those that
-normalise by the statistics of a batch (`PolicyTraits.q_batch_norm`), or the value of each numbered action
+normalise by the statistics of a batch (`HasQBatchNorm`), or the value of each numbered action
 (`HasActionValues`)."""
 
 
@@ -37,6 +37,15 @@ class HasQDropout(Protocol):
 
     def dropped_q_values(self, env_obs: Tree[Any], action: Any, *, generator: Any = None) -> Any:
         """`[B, N]`, as `HasQFunctions.q_values`, with units dropped by the generator; all are there if it was built without."""
+        ...
+
+
+@runtime_checkable
+class HasQBatchNorm(Protocol):
+    """A policy whose Q-functions can normalise by the statistics of a batch, and learn without target networks (CrossQ)."""
+
+    def batch_q_values(self, env_obs: Tree[Any], action: Any) -> Any:
+        """`[B, N]`, as `HasQFunctions.q_values`, by the statistics of these rows, which those that `q_values` uses learn from."""
         ...
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.objectives.crossq import crossq_critic_loss, joint_batch
+from rlinf.algorithms.off_policy.settings import apart
 from rlinf.algorithms.off_policy.soft import SoftActorCritic
 from rlinf.core.data import LossOutput
 from rlinf.core.data.tree import Tree
-from rlinf.core.off_policy import Judges, Learner
+from rlinf.core.errors import ConfigError
+from rlinf.core.off_policy import HasQBatchNorm, Judges, Learner
 from rlinf.core.replay import Transitions
 
 if TYPE_CHECKING:
@@ -36,6 +38,17 @@ class CrossQ(SoftActorCritic):
         """Q-functions with statistics of batches."""
         return "batch_normalized_q_functions"
 
+    def trained(self, policy: Any) -> Mapping[str, Sequence[str]]:
+        """The critic, and the actor.
+
+        Raises:
+            ConfigError: the policy does not tell them apart, or has no critics that normalise by a batch.
+        """
+        if not isinstance(policy, HasQBatchNorm):
+            found = f"the critics of {type(policy).__name__} can't normalise by the statistics of a batch"
+            raise ConfigError("actor.model.model_type", found, "Choose mlp_policy or cnn_policy with q_head: crossq.")
+        return apart(policy)
+
     def moved(self, target: Mapping[str, Any], online: Mapping[str, Any], update: int) -> Mapping[str, Any] | None:
         """There are no target weights."""
         return None
@@ -46,7 +59,7 @@ class CrossQ(SoftActorCritic):
         now: Tree[Tensor] = {"observation": batch.observation, "action": batch.action}
         joint: Any = joint_batch(now, {"observation": batch.observation_next, "action": action})
         # Only here by the statistics of the batch, which the running ones learn from; the actor's critics use those.
-        q = learner.policy.q_values(joint["observation"], joint["action"], training=True)
+        q = learner.policy.batch_q_values(joint["observation"], joint["action"])
         return crossq_critic_loss(
             q,
             batch.reward,

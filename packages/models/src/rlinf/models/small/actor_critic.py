@@ -179,19 +179,14 @@ class QFunctions(ActorCritic):
         latent = self.distribution.latent(torch.as_tensor(action, dtype=features.dtype, device=features.device))
         return self.distribution.logprob(latent, self._given(features), "chunk_level")
 
-    def q_values(self, env_obs: Tree[Any], action: Any, *, training: bool = False) -> Tensor:
-        """`[B, N]`, what each critic says of an action `[B, K, A]` in the units of the environment; differentiable.
+    def q_values(self, env_obs: Tree[Any], action: Any) -> Tensor:
+        """`[B, N]`, what each critic says of an action `[B, K, A]` in the units of the environment; differentiable."""
+        return self.q_head(*self._judged_by_critics(env_obs, action))
 
-        Args:
-            env_obs: observations by key, each leaf `[B, *]`.
-            action: `[B, K, A]`.
-            training: whether CrossQ's critics use the statistics of this batch and add them to the running ones; give both ends
-                of the transitions at once then. Ordinary critics have no statistics.
-        """
-        features, unit = self._judged_by_critics(env_obs, action)
-        if isinstance(self.q_head, CrossQHead):
-            return self.q_head(features, unit, training=training)
-        return self.q_head(features, unit)
+    def batch_q_values(self, env_obs: Tree[Any], action: Any) -> Tensor:
+        """`[B, N]` by the statistics of this batch; see `rlinf.core.off_policy.HasQBatchNorm`. Ordinary critics have none."""
+        judged = self._judged_by_critics(env_obs, action)
+        return self.q_head(*judged, training=True) if isinstance(self.q_head, CrossQHead) else self.q_head(*judged)
 
     def dropped_q_values(self, env_obs: Tree[Any], action: Any, *, generator: torch.Generator | None = None) -> Tensor:
         """`[B, N]` with units dropped by the generator; see `rlinf.core.off_policy.HasQDropout`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from rlinf.core.errors import ConfigError
 from rlinf.core.replay import RecordedTransitions, ReplayBuffer
 from rlinf.envs.offline import Replay
 from rlinf.envs.replay.command import replay
+from rlinf.envs.replay.sources import Source
 
 LENGTHS = (3, 5, 2, 4)
 """Of the episodes of each producer; the last one is under way."""
@@ -117,6 +119,17 @@ def test_episodes_are_left_out_by_return_and_success(tmp_path: Path) -> None:
     (tmp_path / "none").mkdir()
     with pytest.raises(ConfigError, match=r"^rlinf replay: expected a replay buffer at .*none"):
         replay(["inspect", str(tmp_path / "none")])
+
+
+@pytest.mark.parametrize(("kind", "passes"), [("replay", 2), ("numpy", 1)])
+def test_nothing_is_read_only_to_be_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], kind: str, passes: int
+) -> None:
+    run, read, own = checkpoint(tmp_path / "run"), list[Source](), Source.episodes
+    monkeypatch.setattr(Source, "episodes", lambda self: own(read.append(self) or self))
+    assert replay(["filter", str(run), str(tmp_path / "good"), "--min-return", "10", "--to", kind]) == 0
+    assert len(read) == passes
+    assert re.search(rf" [1-7] of 8 episodes as {kind}\n", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize("kind", ["numpy", "minari", "lerobot"])

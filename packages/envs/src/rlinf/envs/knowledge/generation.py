@@ -23,7 +23,7 @@ _PLURAL: Final[dict[Kind, str]] = {"person": "people", "company": "companies", "
 _FULL: Final = 0.5
 """The largest share of all possible names that is used, so that most misspelt names are nobody's."""
 _LOCAL: Final[dict[str, str]] = {"boss": "employer", "mayor": "home", "capital": "country"}
-"""Whoever is chosen by a relation has, where possible, the other one in return: a boss works for the company."""
+"""Relations whose choice another one narrows: the boss of a company is one of those whose employer it is, if there are any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

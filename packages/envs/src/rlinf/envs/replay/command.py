@@ -13,7 +13,7 @@ from rlinf.core.data.offline import OfflineEpisode
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.replay.saved_episodes import SavedEpisode
 from rlinf.envs.offline.replay import ReplaySource
-from rlinf.envs.replay.sources import Skipped, Source, common_spec, kept, open_source
+from rlinf.envs.replay.sources import Skipped, Source, common_spec, judged, open_source
 from rlinf.envs.replay.targets import TARGETS, write_target
 
 
@@ -46,10 +46,16 @@ def replay(args: Sequence[str]) -> int:
         spec = common_spec(sources)
 
         def episodes() -> Iterator[OfflineEpisode]:
-            return kept(sources, min_return=least, only_success=solved)
+            nonlocal there
+            # A format that reads them twice counts them anew.
+            there = 0
+            for passes, episode in judged(sources, min_return=least, only_success=solved):
+                there += 1
+                if passes:
+                    yield episode
 
+        there = 0
         written = write_target(given.to, given.target, episodes, spec, fps=given.fps)
-        there = sum(1 for source in sources for _ in source.episodes())
         sys.stdout.write(f"{given.target}: {written} of {there} episodes as {given.to}\n")
     return 1 if damaged else 0
 

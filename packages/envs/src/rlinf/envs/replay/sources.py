@@ -95,8 +95,10 @@ def common_spec(sources: Sequence[Source]) -> EnvSpec:
     return spec
 
 
-def kept(sources: Sequence[Source], *, min_return: float | None = None, only_success: bool = False) -> Iterator[OfflineEpisode]:
-    """The episodes that pass.
+def judged(
+    sources: Sequence[Source], *, min_return: float | None = None, only_success: bool = False
+) -> Iterator[tuple[bool, OfflineEpisode]]:
+    """All episodes, and whether each passes.
 
     Raises:
         ConfigError: success is asked for, and a source does not record it.
@@ -104,15 +106,11 @@ def kept(sources: Sequence[Source], *, min_return: float | None = None, only_suc
     for source in sources:
         for saved in source.episodes():
             episode = saved.episode
-            if only_success:
-                if episode.success is None:
-                    problem = f"'{source.path}' ({source.kind}) does not record success"
-                    raise ConfigError("--only-success", problem, "Use --min-return.")
-                if not episode.success.any():
-                    continue
-            if min_return is not None and float(episode.reward.sum()) < min_return:
-                continue
-            yield episode
+            if only_success and episode.success is None:
+                problem = f"'{source.path}' ({source.kind}) does not record success"
+                raise ConfigError("--only-success", problem, "Use --min-return.")
+            solved = not only_success or bool(episode.success is not None and episode.success.any())
+            yield solved and (min_return is None or float(episode.reward.sum()) >= min_return), episode
 
 
 def _compared(one: EnvSpec, other: EnvSpec) -> Iterator[tuple[str, object, object]]:

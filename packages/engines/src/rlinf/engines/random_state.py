@@ -8,6 +8,11 @@ import torch
 from torch import Tensor
 
 
+def random_file(rank: int) -> str:
+    """The name of a rank's file below a checkpoint."""
+    return f"random_{rank}.safetensors"
+
+
 def random_state() -> dict[str, Tensor]:
     """The state of torch's generators."""
     state = {"cpu": torch.get_rng_state()}

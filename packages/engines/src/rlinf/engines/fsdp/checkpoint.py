@@ -24,7 +24,7 @@ from rlinf.core.errors import CheckpointError
 from rlinf.engines.fsdp.config import CheckpointConfig
 from rlinf.engines.layout import Layout
 from rlinf.engines.optim.optimizer import Optimizers
-from rlinf.engines.random_state import random_state, restore_random_state
+from rlinf.engines.random_state import random_file, random_state, restore_random_state
 from rlinf.engines.ranks import Ranks
 from rlinf.engines.weights.manifest import Manifest
 
@@ -102,7 +102,7 @@ class Saver:
                 write_tensors(folder / MODEL, weights, {**label, "format": "pt"})
         if whole:
             memory = {name: self._layout.whole(tensor) for name, tensor in self._memory().items()}
-            write_tensors(folder / _random_file(self._ranks.rank), random_state(), label)
+            write_tensors(folder / random_file(self._ranks.rank), random_state(), label)
             if self._ranks.rank == 0:
                 write_tensors(folder / OPTIMIZER, {**memory, **self._optimizers.scale.state()}, label)
 
@@ -135,8 +135,8 @@ class Saver:
         self._optimizers.scale.restore(memory)
         # What has no slash in its name is the scale of the loss.
         self._remember({name: tensor for name, tensor in memory.items() if "/" in name})
-        if (folder / _random_file(self._ranks.rank)).exists():
-            restore_random_state(read_tensors(folder / _random_file(self._ranks.rank))[0])
+        if (folder / random_file(self._ranks.rank)).exists():
+            restore_random_state(read_tensors(folder / random_file(self._ranks.rank))[0])
         return version
 
     def _remember(self, memory: Mapping[str, Tensor]) -> None:
@@ -175,7 +175,3 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], int]:
             return {name: file.get_tensor(name) for name in file.keys()}, int(file.metadata()["version"])  # noqa: SIM118 - no mapping
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(str(path), f"can't be read ({error})", "Use another checkpoint.") from error
-
-
-def _random_file(rank: int) -> str:
-    return f"random_{rank}.safetensors"

@@ -24,9 +24,10 @@ from rlinf.engines.megatron._conversion import Conversion
 from rlinf.engines.megatron._groups import Groups
 from rlinf.engines.megatron.masters import Masters
 from rlinf.engines.optim.optimizer import Optimizers
-from rlinf.engines.random_state import random_state, restore_random_state
+from rlinf.engines.random_state import random_file, random_state, restore_random_state
 
-PREFIX = "network."
+NETWORK = "network."
+"""Before the names of transformers in those of the policy."""
 MASTER = "master"
 
 
@@ -66,11 +67,11 @@ class Checkpoint:
         memory = self._memory(precise=dtype == torch.float32)
         if rank == 0:
             # The head of a tied model is written as a copy, as safetensors refuses tensors that share memory.
-            tied, own = weights["model.embed_tokens.weight"], {name: name.removeprefix(PREFIX) for name in names}
+            tied, own = weights["model.embed_tokens.weight"], {name: name.removeprefix(NETWORK) for name in names}
             model = {name: weights[key] if key in weights else tied.clone() for name, key in own.items()}
             write_tensors(folder / MODEL, model, {**label, "format": "pt"})
             write_tensors(folder / OPTIMIZER, memory, label)
-        write_tensors(folder / _random_file(rank), random_state(), label)
+        write_tensors(folder / random_file(rank), random_state(), label)
         self._groups.ranks.barrier()
 
     def _memory(self, *, precise: bool) -> dict[str, Tensor]:
@@ -82,10 +83,10 @@ class Checkpoint:
         found: dict[str, Tensor] = {}
         for key in keys:
             whole = self._gathered({name: masters.whole(name, state[key]) for name, state in states.items()})
-            found |= {f"{PREFIX}{name}/{key}": tensor for name, tensor in whole.items()}
+            found |= {f"{NETWORK}{name}/{key}": tensor for name, tensor in whole.items()}
         if not precise:
             whole = self._gathered({name: masters.whole(name, held.detach()) for name, held in masters.held.items()})
-            found |= {f"{PREFIX}{name}/{MASTER}": tensor for name, tensor in whole.items()}
+            found |= {f"{NETWORK}{name}/{MASTER}": tensor for name, tensor in whole.items()}
         counters = {key: tensor for key, tensor in next(iter(states.values())).items() if not tensor.dim()}
         weights = {path.rpartition("/")[0] for path in found}
         return found | {f"{name}/{key}": t.to("cpu", copy=True) for name in weights for key, t in counters.items()}
@@ -105,25 +106,25 @@ class Checkpoint:
                 # Where there is a master, the weight of the model is only what it was rounded to.
                 source = memory if MASTER in keys else model
                 suffix = f"/{MASTER}" if MASTER in keys else ""
-                part = self._conversion.part(entry, lambda name, s=source, end=suffix: s.read(f"{PREFIX}{name}{end}"))
+                part = self._conversion.part(entry, lambda name, s=source, end=suffix: s.read(f"{NETWORK}{name}{end}"))
                 self._expect(folder / MODEL, entry.name, part)
                 self._masters.load(entry.name, part)
             self._optimizers.remember(self._remembered(memory, keys - {MASTER}))
-        if (folder / _random_file(self._groups.ranks.rank)).exists():
-            with _reading(folder / _random_file(self._groups.ranks.rank)) as own:
+        if (folder / random_file(self._groups.ranks.rank)).exists():
+            with _reading(folder / random_file(self._groups.ranks.rank)) as own:
                 restore_random_state({name: own.read(name) for name in own.names})
         return model.version
 
     def _remembered(self, memory: _File, keys: set[str]) -> dict[nn.Parameter, dict[str, Tensor]]:
         held: dict[nn.Parameter, dict[str, Tensor]] = {}
         for entry in self._conversion.own:
-            first = f"{PREFIX}{entry.sources[0]}"
+            first = f"{NETWORK}{entry.sources[0]}"
             state = held.setdefault(self._masters.held[entry.name], {})
             for key in sorted(keys):
                 # A count of steps is the same for all sources of a weight.
                 value = memory.read(f"{first}/{key}")
                 if value.dim():
-                    value = self._conversion.part(entry, lambda name, end=key: memory.read(f"{PREFIX}{name}/{end}"))
+                    value = self._conversion.part(entry, lambda name, end=key: memory.read(f"{NETWORK}{name}/{end}"))
                     # A slice would keep the memory of the whole.
                     value = self._masters.own(entry.name, value).clone()
                 state[key] = value.to(self._device)
@@ -160,7 +161,3 @@ def _reading(path: Path) -> Generator[_File]:
         raise CheckpointError(str(path), f"can't be read ({error})", "Use another checkpoint.") from error
     with file:
         yield opened
-
-
-def _random_file(rank: int) -> str:
-    return f"random_{rank}.safetensors"

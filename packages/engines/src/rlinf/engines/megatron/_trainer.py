@@ -25,7 +25,7 @@ from rlinf.core.protocols import Loss
 from rlinf.engines import ranks as meeting
 from rlinf.engines.fsdp.rescoring import DTYPES, on_device
 from rlinf.engines.layout import Replicated
-from rlinf.engines.megatron._checkpoint import Checkpoint
+from rlinf.engines.megatron._checkpoint import NETWORK, Checkpoint
 from rlinf.engines.megatron._conversion import Conversion
 from rlinf.engines.megatron._groups import Groups, leave
 from rlinf.engines.megatron._network import Columns, Network, Rotation
@@ -39,9 +39,6 @@ from rlinf.engines.optim.optimizer import Optimizers, division
 from rlinf.engines.packing.rows import MicroBatch, Packed, micro_batches_of, pack
 from rlinf.engines.ranks import Ranks, summed_metrics
 from rlinf.engines.reference import reference_of
-
-NETWORK = "network."
-"""Before the names of transformers in those of the policy."""
 
 
 class MegatronTrainer(Leaving):

@@ -37,9 +37,10 @@ CASES: dict[str, FSDPTrainerConfig] = {
     "no_shard": FSDPTrainerConfig(fsdp_config=FSDPConfig(sharding_strategy="no_shard", **SHARED)),
     "offloaded": FSDPTrainerConfig(fsdp_config=FSDPConfig(cpu_offload=True, **SHARED)),
     "frozen": FSDPTrainerConfig(fsdp_config=FSDPConfig(ignore_frozen=True, **SHARED), reference="cpu"),
+    "forked": FSDPTrainerConfig(fsdp_config=FSDPConfig(**SHARED)),
     "hybrid": FSDPTrainerConfig(fsdp_config=FSDPConfig(sharding_strategy="hybrid_shard", shard_group_size=2, **SHARED)),
 }
-ON_TWO = ["full_shard", "shard_grad_op", "packed", "recomputed", "no_shard", "offloaded", "frozen"]
+ON_TWO = ["full_shard", "shard_grad_op", "packed", "recomputed", "no_shard", "offloaded", "frozen", "forked"]
 ON_FOUR = ["full_shard", "packed", "hybrid"]
 
 
@@ -51,7 +52,7 @@ def visible(name: str) -> FSDPTrainerConfig:
 
 def run_case(name: str, rank: int, world_size: int, rendezvous: str, folder: Path) -> None:
     """Steps over this rank's rows, and writes what came of it."""
-    policy = ToyWriter(seed=rank, frozen=name == "frozen")
+    policy = ToyWriter(seed=rank, frozen=name == "frozen", forks=name == "forked")
     trainer = visible(name).build(policy, rank=rank, world_size=world_size, rendezvous=rendezvous)
     mine = share(rank, world_size)
     seen = []

@@ -14,15 +14,21 @@ ROWS = ((3, 4), (1, 9), (5, 1), (2, 2), (1, 3), (6, 5), (1, 1))
 class Block(torch.nn.Module):
     """Causal attention within a sequence, with positions that begin anew in each."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, forks: bool = False) -> None:
         super().__init__()
         self.mix = torch.nn.Linear(width, 2 * width)
         self.out = torch.nn.Linear(width, width)
+        self.own = torch.nn.Linear(width, width) if forks else None
 
-    def forward(self, x, allowed):
+    def forward(self, x, allowed, first):
         key, value = self.mix(torch.tanh(x)).chunk(2, -1)
         score = (x @ key.transpose(1, 2)).masked_fill(~allowed, float("-inf"))
-        return x + torch.tanh(self.out(score.softmax(-1) @ value))
+        return forked(x + torch.tanh(self.out(score.softmax(-1) @ value)), self.own, first)
+
+
+def forked(x, layer, first):
+    """A layer that some rows alone pass through; where there are none, nobody asks it."""
+    return x if layer is None or not first.any() else x + first[:, None, None] * layer(x)
 
 
 class ToyWriter(torch.nn.Module):
@@ -31,13 +37,14 @@ class ToyWriter(torch.nn.Module):
     version = 0
     sees_trees = True
 
-    def __init__(self, seed: int = 0, width: int = 6, frozen: bool = False) -> None:
+    def __init__(self, seed: int = 0, width: int = 6, frozen: bool = False, forks: bool = False) -> None:
         super().__init__()
         generator = torch.Generator().manual_seed(seed)
         self.embedding = torch.nn.Embedding(VOCABULARY, width)
-        self.blocks = torch.nn.ModuleList(Block(width) for _ in range(2))
+        self.blocks = torch.nn.ModuleList(Block(width, forks) for _ in range(2))
         self.adapter = torch.nn.Linear(width, width, bias=False)
         self.value_head = torch.nn.Linear(width, 1)
+        self.own = torch.nn.Linear(width, width) if forks else None
         self.adapting = True
         with torch.no_grad():
             for parameter in self.parameters():
@@ -60,8 +67,10 @@ class ToyWriter(torch.nn.Module):
         allowed = (same & causal) | torch.eye(len(columns), dtype=torch.bool, device=segments.device)
         x = self.embedding(t.context["input_ids"])
         x = x + torch.sin(place.to(x.dtype))
+        first = t.group == 0
         for block in self.blocks:
-            x = block(x, allowed)
+            x = block(x, allowed, first)
+        x = forked(x, self.own, first)
         if self.adapting:
             x = x + self.adapter(x)
         logits = (x @ self.embedding.weight.T).float()

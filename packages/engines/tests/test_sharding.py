@@ -16,7 +16,7 @@ from rlinf.engines.activation_checkpointing import blocks_of
 
 def compare(found: Path, name: str, world_size: int, folder: Path) -> None:
     (folder / name).mkdir()
-    run_case("no_shard" if name != "frozen" else name, 0, 1, "", folder / name)
+    run_case(name if name in ("frozen", "forked") else "no_shard", 0, 1, "", folder / name)
     expected = load_file(folder / name / "weights_0.safetensors")
     history = json.loads((folder / name / "seen_0.json").read_text())
     for rank in range(world_size):

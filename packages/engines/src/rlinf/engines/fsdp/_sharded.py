@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import cast
+from functools import partial
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -62,6 +63,39 @@ class Sharded:
             )
         self._root = cast("FSDPModule", module)
         self._gathered = [cast("FSDPModule", each) for each in (*ordered, module)]
+        self._ranks, self._touched = ranks, set[nn.Parameter]()
+        # Rows may differ in what they touch: a rank adds zeros for what another used, or their messages would not fit each other.
+        add_zeros: Callable[[bool], None] | None = getattr(self._root, "set_reduce_scatter_unused_params", None)
+        self._fills = self._world_size > 1 and add_zeros is not None  # torch 2.10 can't
+        if self._fills and add_zeros is not None:
+            add_zeros(True)
+            for unit in (*ordered, module):
+                unit.register_forward_pre_hook(self._watching(dict(unit.named_parameters())))
+
+    def _watching(self, shards: Mapping[str, nn.Parameter]) -> Callable[[nn.Module, object], None]:
+        """A hook that notes in each backward pass which of a unit's own weights got a gradient on this rank.
+
+        Args:
+            shards: what the optimizer knows, by name; in a forward pass the whole weights are in their places.
+        """
+        seen = False
+
+        def watch(unit: nn.Module, _: object) -> None:
+            nonlocal seen
+            # The whole weights are the same parameters in every pass.
+            if seen:
+                return
+            seen = True
+            for name, whole in unit.named_parameters():
+                # Those of units inside are not gathered yet.
+                if whole.requires_grad and not isinstance(whole, DTensor):
+                    note = partial(self._note, shards[name])
+                    cast("Any", whole).register_post_accumulate_grad_hook(note)
+
+        return watch
+
+    def _note(self, shard: nn.Parameter, _: Tensor) -> None:
+        self._touched.add(shard)
 
     def _mesh(self, device: torch.device, config: FSDPConfig) -> DeviceMesh:
         if config.shard_group_size is None:
@@ -81,12 +115,19 @@ class Sharded:
 
     def rest(self) -> None:
         """Gives back the gathered weights."""
+        self._touched.clear()
         for module in self._gathered:
             module.reshard()
 
     @torch.no_grad()
     def collect(self, parameters: Sequence[nn.Parameter]) -> None:
-        """FSDP has given the mean of the gradients over ranks; this undoes the division."""
+        """FSDP has given the mean of the gradients over ranks; this undoes the division. What no rank used has none."""
+        if self._fills:
+            used = self._ranks.all_reduce(torch.tensor([float(parameter in self._touched) for parameter in parameters]))
+            for parameter, ranks in zip(parameters, used, strict=True):
+                if not ranks:
+                    parameter.grad = None
+            self._touched.clear()
         for gradient in self.gradients(parameters):
             gradient.mul_(self._world_size)
 

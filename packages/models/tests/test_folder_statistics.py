@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from rlinf.core.errors import ConfigError
+from rlinf.core.data import ArraySpec, EnvSpec
+from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.models.gr00t.policy import GR00TPolicyConfig
 from rlinf.models.openvla.policy import OpenVLAPolicyConfig
 from rlinf.models.openvla_oft.policy import OpenVLAOFTPolicyConfig
@@ -40,6 +41,35 @@ def test_a_folder_that_is_not_there(tmp_path, config):
     refused(r"^actor\.model\.model_path: .*found a folder without config\.json", config(model_path=str(tmp_path)))
     config(preset="tiny").check("actor.model")
     config(preset="tiny").check_statistics("actor.model", 2)
+
+
+@pytest.mark.parametrize(
+    ("config", "found"),
+    [
+        (OpenVLAPolicyConfig, "config.json: timm_model_ids"),
+        (OpenVLAOFTPolicyConfig, "config.json: timm_model_ids"),
+        (PI0PolicyConfig, "expected architecture, paligemma_variant or vlm_config"),
+        (GR00TPolicyConfig, "expected a config.json with action_head_cfg"),
+    ],
+)
+def test_a_folder_below_home_is_found(tmp_path, monkeypatch, config, found):
+    """By `check` and by `build`, without a runner that has made the path whole."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    written(tmp_path / "model", {})
+    below = config(model_path="~/model")
+    below.check("actor.model")
+    seen = {
+        "main_images": ArraySpec(shape=(32, 32, 3), dtype="uint8"),
+        "states": ArraySpec(shape=(3,), dtype="float32"),
+        "task_descriptions": ArraySpec(shape=(), dtype="<U8"),
+    }
+    spec = EnvSpec(
+        observation=seen,
+        action=ArraySpec(shape=(3,), dtype="float32"),
+        max_episode_steps=1,
+    )
+    with pytest.raises(RLinfError, match=found):
+        below.build(spec, seed=0)
 
 
 @pytest.mark.parametrize("config", OPENVLA)

@@ -205,7 +205,7 @@ def test_sft_loss_is_a_masked_sum_of_cross_entropies():
     expected = torch.nn.functional.cross_entropy(logits[mask], action[..., 0][mask], reduction="sum")
     torch.testing.assert_close(whole.total, expected)
     assert whole.weight == 7
-    assert whole.metrics["sft/loss"].mean == pytest.approx(float(expected.detach()) / 7)
+    assert whole.metrics["sft_loss"].mean == pytest.approx(float(expected.detach()) / 7)
     rows = [{name: leaf[b : b + 1] for name, leaf in tokens.context.items()} for b in range(3)]
     parts = [policy.sft_loss(rows[b], action[b : b + 1], mask=mask[b : b + 1]) for b in range(3)]
     torch.testing.assert_close(sum(part.total for part in parts), whole.total)

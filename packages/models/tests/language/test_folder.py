@@ -25,14 +25,17 @@ def build(**settings):
 
 @pytest.mark.parametrize("lora", [None, LoRAConfig(rank=2)])
 @pytest.mark.parametrize("architecture", ["qwen2", "qwen3_moe", "llama"])
-def test_transformers_reads_what_we_write(tmp_path, architecture, lora):
+def test_transformers_reads_what_we_write(tmp_path, monkeypatch, architecture, lora):
+    monkeypatch.setenv("HOME", str(tmp_path.parent))
     tied = {"tie_word_embeddings": architecture == "qwen2"}
     policy = build(architecture=architecture, overrides=tied, lora=lora, add_value_head=True)
     save_language_model(policy, tmp_path, tokenizer=tiny_tokenizer())
     theirs = AutoModelForCausalLM.from_pretrained(tmp_path, local_files_only=True)
     expected = policy.logits(policy.hidden_states({"input_ids": IDS}))
     torch.testing.assert_close(theirs(IDS).logits, expected, rtol=1e-4, atol=1e-4)
-    ours = CausalLMConfig(model_path=str(tmp_path), add_value_head=True).build(seed=9)
+    config = CausalLMConfig(model_path=f"~/{tmp_path.name}", add_value_head=True)
+    ours = config.build(seed=9)
+    assert config.tokenizer([]).eos_token_id == tiny_tokenizer().eos_token_id
     hidden = ours.hidden_states({"input_ids": IDS})
     torch.testing.assert_close(ours.logits(hidden), expected, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(

@@ -171,6 +171,7 @@ def test_imitation(build, observe, spec):
     action = random.uniform(spec.action.low, spec.action.high, (3, 1, 3)).astype(np.float32)
     first = policy.sft_loss(obs, action)
     assert first.weight.item() == 9
+    assert first.metrics["sft_loss"].mean == pytest.approx(first.total.item() / 9)
     optimizer = torch.optim.Adam(policy.parameters(), lr=1e-3)
     for _ in range(60):
         out = policy.sft_loss(obs, action)

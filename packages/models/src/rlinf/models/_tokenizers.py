@@ -53,4 +53,4 @@ def tiny_tokenizer(vocab_size: int = 384) -> Any:
 def read_tokenizer(folder: Path | str) -> Any:
     """The tokenizer of a folder of Hugging Face; nothing is downloaded."""
     make: Any = AutoTokenizer
-    return make.from_pretrained(str(folder), local_files_only=True)
+    return make.from_pretrained(str(Path(folder).expanduser()), local_files_only=True)

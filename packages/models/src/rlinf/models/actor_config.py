@@ -141,16 +141,19 @@ def expect_source(preset: str | None, model_path: str | None) -> None:
         raise ConfigError("preset", f"expected tiny or base, found '{preset}'")
 
 
+def folder_of(path: str | None) -> Path | None:
+    """The folder that a configuration names, which may begin with `~`; None for none."""
+    return None if path is None else Path(path).expanduser()
+
+
 def check_model_path(path: str | None, place: str) -> None:
     """Refuses the folder of a model that is not there, or not described; None passes.
 
     Raises:
         ConfigError: it has no `config.json`.
     """
-    if path is None:
-        return
-    folder = Path(path).expanduser()
-    if not (folder / "config.json").is_file():
+    folder = folder_of(path)
+    if folder is not None and not (folder / "config.json").is_file():
         found = "a folder without config.json" if folder.is_dir() else "none"
         raise ConfigError(f"{place}.model_path", f"expected the folder of a model at '{path}', found {found}", "Download it first.")
 

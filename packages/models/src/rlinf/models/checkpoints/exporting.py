@@ -14,7 +14,7 @@ from rlinf.core.checkpoints.weight_files import WEIGHT_SUFFIXES, find_weights
 from rlinf.core.errors import CheckpointError
 from rlinf.models.base import BasePolicy
 from rlinf.models.checkpoints.atomic import fresh_file, fresh_folder
-from rlinf.models.checkpoints.tensors import SHARD_BYTES, read_tensors, write_tensors
+from rlinf.models.checkpoints.tensors import PROCESSORS, SHARD_BYTES, read_tensors, write_tensors
 
 
 def export_like(
@@ -108,4 +108,4 @@ def _folder_of_weights(source: Path) -> Path:
 
 
 def _holds_weights(file: Path) -> bool:
-    return file.name.endswith(WEIGHT_SUFFIXES) and not file.name.startswith(("policy_preprocessor", "policy_postprocessor"))
+    return file.name.endswith(WEIGHT_SUFFIXES) and not file.name.startswith(PROCESSORS)

@@ -23,7 +23,8 @@ SHARED: Final = "shared"
 """In the metadata: for each name that is stored under another one, that other name."""
 
 _PICKLED = (".pt", ".pth", ".bin")
-_PROCESSORS = ("policy_preprocessor_", "policy_postprocessor_")
+PROCESSORS: Final = ("policy_preprocessor_", "policy_postprocessor_")
+"""How files of LeRobot's processors begin; their safetensors hold statistics, and no weights."""
 
 _safetensors: Any = safetensors.torch
 _open: Any = safe_open
@@ -49,8 +50,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors of a folder, without those of LeRobot's processors, which hold statistics."""
-    return [file for file in sorted(folder.glob("*.safetensors")) if not file.name.startswith(_PROCESSORS)]
+    """The safetensors of a folder, without those of LeRobot's processors."""
+    return [file for file in sorted(folder.glob("*.safetensors")) if not file.name.startswith(PROCESSORS)]
 
 
 def write_tensors(tensors: Mapping[str, Tensor], folder: Path, *, shard_bytes: int = SHARD_BYTES) -> None:

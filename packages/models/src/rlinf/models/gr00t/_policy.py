@@ -15,6 +15,7 @@ from rlinf.core.data import Batch, Decision, EnvSpec, LossOutput, Rescored
 from rlinf.core.data.tree import Tree, tree_map
 from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.core.protocols import Mode
+from rlinf.models.actor_config import folder_of
 from rlinf.models.base import BasePolicy
 from rlinf.models.checkpoints.tensors import weight_files
 from rlinf.models.flow import ExploreNoiseNet, FlowSampler
@@ -242,7 +243,7 @@ _FRESH = ("value_head.", "noise_net.", "state_norm.", "action_norm.")
 
 
 def build(config: GR00TPolicyConfig, spec: EnvSpec, *, seed: int) -> GR00TPolicy:
-    folder = None if config.model_path is None else Path(config.model_path)
+    folder = folder_of(config.model_path)
     shape = _shape(config.preset, folder)
     reader = Reader.of(spec, image_size=shape.vision.image_size, crop=shape.crop)
     _check(config, spec, shape, reader)

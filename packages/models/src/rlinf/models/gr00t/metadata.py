@@ -33,7 +33,7 @@ def check_statistics(tag: str, parts: Mapping[str, Sequence[str]], path: str, pl
     Raises:
         ConfigError: the message has both sides.
     """
-    metadata = read_metadata(Path(path))
+    metadata = read_metadata(Path(path).expanduser())
     if tag not in metadata:
         has = f"the robots {', '.join(sorted(metadata))}" if metadata else f"no robot ({METADATA} is missing)"
         problem = f"'{path}' has statistics of {has}, and none of '{tag}'"

@@ -13,11 +13,10 @@ from torch import Tensor
 from rlinf.core.data import EnvSpec
 from rlinf.core.data.tree import Tree
 from rlinf.core.errors import ConfigError
+from rlinf.models.observations.cameras import CAMERAS
 from rlinf.models.observations.images import fit_images
 from rlinf.models.observations.reading import read_observation, read_states
 
-CAMERAS: Final = ("main_images", "wrist_images", "extra_view_images")
-"""In the order in which the model sees them."""
 STATES: Final = "states"
 TASKS: Final = "task_descriptions"
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
 from rlinf.core.errors import ConfigError
+from rlinf.models.actor_config import folder_of
 from rlinf.models.gr00t.shapes import GR00TShape
 from rlinf.models.observations.prompts import expect_room
 
@@ -86,8 +86,8 @@ def tokenizer_of(preset: str | None, model_path: str | None, tokenizer_path: str
 
     if preset == "tiny":
         return tiny_tokenizer()
-    folder = None if model_path is None else Path(model_path)
-    places = [Path(tokenizer_path)] if tokenizer_path else [] if folder is None else [folder / EAGLE, folder]
+    folder, own = folder_of(model_path), folder_of(tokenizer_path)
+    places = [own] if own is not None else [] if folder is None else [folder / EAGLE, folder]
     for place in places:
         if any((place / name).is_file() for name in ("tokenizer.json", "vocab.json")):
             return read_tokenizer(place)

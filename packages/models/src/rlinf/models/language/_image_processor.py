@@ -68,7 +68,7 @@ class QwenImageProcessor:
         return np.asarray(found["pixel_values"], np.float32), np.asarray(found["image_grid_thw"], np.int64)
 
 
-def qwen_image_processor(own: Any, folder: str | None) -> QwenImageProcessor:
+def qwen_image_processor(own: Any, folder: Path | None) -> QwenImageProcessor:
     """The image processor of a model of transformers.
 
     Args:
@@ -94,9 +94,9 @@ def qwen_image_processor(own: Any, folder: str | None) -> QwenImageProcessor:
     return QwenImageProcessor(processor, own.image_token_id)
 
 
-def _of_folder(folder: str) -> Any:
+def _of_folder(folder: Path) -> Any:
     """The image processor of a folder, computed with Pillow."""
-    if not (Path(folder) / "preprocessor_config.json").is_file():
+    if not (folder / "preprocessor_config.json").is_file():
         found = f"no file 'preprocessor_config.json' in '{folder}'"
         raise CheckpointError("model_path", found, "Point to a folder with the files of its image processor.")
-    return _hf.AutoImageProcessor.from_pretrained(folder, local_files_only=True, backend="pil")
+    return _hf.AutoImageProcessor.from_pretrained(str(folder), local_files_only=True, backend="pil")

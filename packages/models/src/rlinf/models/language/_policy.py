@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final, cast
 
 import torch
@@ -13,6 +12,7 @@ import transformers
 from torch import Tensor
 
 from rlinf.core.errors import CheckpointError, ConfigError, UnknownName, did_you_mean
+from rlinf.models.actor_config import folder_of
 from rlinf.models.heads import ValueHead
 from rlinf.models.language._tiny import IMAGE_TOKEN, TINY, TINY_VISION
 from rlinf.models.language.folder import load_value_head
@@ -117,12 +117,13 @@ def network_of(
     if labels is not None:
         own.num_labels = labels
     arguments = {"dtype": _TYPES[config.precision], "attn_implementation": config.attention}
+    folder = folder_of(config.model_path)
     with seeded_weights(seed):
         try:
-            if config.model_path is None:
+            if folder is None:
                 network = getattr(_hf, auto).from_config(own, **arguments)
             else:
-                network = _load(getattr(_hf, auto), config.model_path, own, arguments, may_miss)
+                network = _load(getattr(_hf, auto), str(folder), own, arguments, may_miss)
         except (ValueError, ImportError) as error:
             # transformers has no class of error for a kernel that is missing: only the text tells.
             if "attention" not in str(error) and "flash" not in str(error).lower():
@@ -137,10 +138,11 @@ def network_of(
 
 def _own_config(config: NetworkConfig, tiny: Mapping[str, Any]) -> Any:
     """The model's own configuration, without dropout and jitter."""
-    if config.model_path is not None:
-        if not (Path(config.model_path) / "config.json").is_file():
+    folder = folder_of(config.model_path)
+    if folder is not None:
+        if not (folder / "config.json").is_file():
             raise CheckpointError("model_path", f"no file 'config.json' in '{config.model_path}'", "Point to a local folder.")
-        own = _hf.AutoConfig.from_pretrained(config.model_path, local_files_only=True)
+        own = _hf.AutoConfig.from_pretrained(str(folder), local_files_only=True)
         _override(own, config.overrides, "overrides")
     else:
         own = _fresh(config.architecture, tiny if config.preset == "tiny" else {}, config.overrides)
@@ -226,8 +228,9 @@ def _finish(config: CausalLMConfig | VisionLanguageConfig, network: Any, inputs:
     # With the network's seed the head would be drawn from the numbers of its first layer.
     with seeded_weights(seed + 1):
         value_head = ValueHead(width, hidden=()) if config.add_value_head else None
-    if value_head is not None and config.model_path is not None:
-        load_value_head(value_head, Path(config.model_path))
+    folder = folder_of(config.model_path)
+    if value_head is not None and folder is not None:
+        load_value_head(value_head, folder)
     model = LanguageModel(
         network,
         inputs=inputs,

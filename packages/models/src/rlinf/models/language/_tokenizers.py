@@ -57,7 +57,7 @@ def of_folder(folder: str) -> Any:
         CheckpointError: it holds none, or one without an end.
     """
     remedy = "Point to a folder with the files of its tokenizer."
-    if not Path(folder).is_dir():
+    if not Path(folder).expanduser().is_dir():
         raise CheckpointError("model_path", f"no folder '{folder}'", remedy)
     try:
         tokenizer = read_tokenizer(folder)

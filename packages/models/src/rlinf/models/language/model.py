@@ -144,8 +144,8 @@ class LanguageModel(BasePolicy):
         total, weight = -logprob.sum(), counted.sum().to(logprob.dtype)
         count = float(weight)
         metrics = {
-            "sft/loss": Metric(float(total.detach()), count),
-            "sft/entropy": Metric(float(entropy.detach().sum()), count),
+            "sft_loss": Metric(float(total.detach()), count),
+            "sft_entropy": Metric(float(entropy.detach().sum()), count),
         }
         return LossOutput(total=total, weight=weight, metrics=metrics)
 

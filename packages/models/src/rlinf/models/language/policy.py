@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from rlinf.core.config import expect_at_least, expect_range
@@ -13,6 +12,7 @@ from rlinf.core.errors import ConfigError
 from rlinf.core.language.generation import HOTTEST
 from rlinf.core.language.problems import ImageProcessor, Tokenizer
 from rlinf.core.registry import require_modules
+from rlinf.models.actor_config import folder_of
 from rlinf.models.language.vocabulary import IMAGE_TOKENS, TokensConfig, folder_end_tokens
 from rlinf.models.lora import LoRAConfig
 
@@ -132,9 +132,8 @@ class LanguageConfig(NetworkConfig):
         Raises:
             CheckpointError: a file is no JSON, or has something else there.
         """
-        if self.model_path is None:
-            return ()
-        return folder_end_tokens(Path(self.model_path))
+        folder = folder_of(self.model_path)
+        return () if folder is None else folder_end_tokens(folder)
 
     def _tokens(self) -> TokensConfig:
         """Those of a preset."""
@@ -194,7 +193,7 @@ class VisionLanguageConfig(LanguageConfig):
         from rlinf.models.language._image_processor import qwen_image_processor
         from rlinf.models.language._policy import vision_sizes
 
-        return qwen_image_processor(vision_sizes(self), self.model_path)
+        return qwen_image_processor(vision_sizes(self), folder_of(self.model_path))
 
 
 def check_folder(path: str | None, place: str) -> None:
@@ -203,5 +202,6 @@ def check_folder(path: str | None, place: str) -> None:
     Raises:
         ConfigError: no such folder.
     """
-    if path is not None and not Path(path).expanduser().is_dir():
+    folder = folder_of(path)
+    if folder is not None and not folder.is_dir():
         raise ConfigError(place, f"expected a local folder, found none at '{path}'", "Download the model first.")

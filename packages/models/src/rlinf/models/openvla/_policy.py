@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -17,6 +16,7 @@ from rlinf.core.data.tree import Tree
 from rlinf.core.errors import ShapeError
 from rlinf.core.metrics import Metric
 from rlinf.core.protocols import Mode
+from rlinf.models.actor_config import folder_of
 from rlinf.models.base import BasePolicy
 from rlinf.models.flow.draws import drawn
 from rlinf.models.heads.value import ValueHead
@@ -120,8 +120,9 @@ class OpenVLAPolicy(BasePolicy):
         weight = used.to(loss)[..., None].expand_as(loss)
         right = (logits.argmax(-1) == tokens).view_as(loss).to(loss) * weight
         total, count = (loss * weight).sum(), weight.sum()
-        accuracy = Metric(float(right.sum()), float(count))
-        return LossOutput(total=total, weight=count, metrics={"token_accuracy": accuracy})
+        number = float(count)
+        metrics = {"sft_loss": Metric(float(total.detach()), number), "token_accuracy": Metric(float(right.sum()), number)}
+        return LossOutput(total=total, weight=count, metrics=metrics)
 
     def _filled(self, context: dict[str, Tensor], used: Tensor) -> dict[str, Tensor]:
         """Rows that only pad a trajectory are zeros, which no prompt, token or temperature is: they get some that can be scored."""
@@ -246,8 +247,9 @@ class OpenVLAPolicy(BasePolicy):
 
 def build_policy(config: OpenVLAPolicyConfig, spec: EnvSpec, seed: int) -> OpenVLAPolicy:
     """The policy of a configuration; see `OpenVLAPolicyConfig.build`."""
-    if config.model_path is not None:
-        source = from_folder(Path(config.model_path), config.n_action_bins, config.unnorm_key, spec)
+    folder = folder_of(config.model_path)
+    if folder is not None:
+        source = from_folder(folder, config.n_action_bins, config.unnorm_key, spec)
     else:
         source = from_preset(config.preset or "tiny", config.n_action_bins, spec, seed)
     if config.precision == "bf16":

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from rlinf.core.errors import CheckpointError, ConfigError
-from rlinf.models.actor_config import MISSING_STATISTICS, check_vla
+from rlinf.models.actor_config import MISSING_STATISTICS, check_vla, folder_of
 from rlinf.models.openvla.architecture import PrismaticConfig, TextConfig, VisionConfig
 
 OWN_VISION = "rlinf_vision"
@@ -67,8 +67,9 @@ def check_folder(path: str | None, key: str | None, place: str) -> None:
         ConfigError: there is no such folder, or no such dataset in it.
     """
     check_vla(path, place)
-    if path is not None:
-        checked_key(Path(path), key, place)
+    folder = folder_of(path)
+    if folder is not None:
+        checked_key(folder, key, place)
 
 
 def check_statistics(model: str, path: str | None, key: str | None, place: str, actions: int | None) -> None:
@@ -84,9 +85,10 @@ def check_statistics(model: str, path: str | None, key: str | None, place: str, 
     Raises:
         ConfigError: the message has both sides.
     """
-    if path is None:
+    folder = folder_of(path)
+    if folder is None:
         return
-    found = checked_key(Path(path), key, place)
+    found = checked_key(folder, key, place)
     if found is None:
         problem = f"'{path}' has no statistics of actions (norm_stats in config.json, or dataset_statistics.json)"
         raise ConfigError(f"{place}.model_path", problem, MISSING_STATISTICS.format(model=model))

@@ -15,6 +15,7 @@ from rlinf.core.data.sequences import at_granularity
 from rlinf.core.data.tree import Tree
 from rlinf.core.metrics import Metric
 from rlinf.core.protocols import Mode
+from rlinf.models.actor_config import folder_of
 from rlinf.models.base import BasePolicy
 from rlinf.models.heads import ValueHead
 from rlinf.models.lora import apply_lora
@@ -180,16 +181,17 @@ class OpenVLAOFTPolicy(BasePolicy):
 
 
 def build(config: OpenVLAOFTPolicyConfig, spec: EnvSpec, *, seed: int) -> OpenVLAOFTPolicy:
-    if config.model_path is None:
+    folder = folder_of(config.model_path)
+    if folder is None:
         source = from_preset(config.preset or "tiny", config.n_action_bins, spec, seed)
     else:
-        source = from_folder(Path(config.model_path), config.n_action_bins, config.unnorm_key, spec)
+        source = from_folder(folder, config.n_action_bins, config.unnorm_key, spec)
     with seeded_weights(seed):
         policy = OpenVLAOFTPolicy(config, spec, source)
     # First the bounds: they remain where a checkpoint has no statistics.
     policy.normalize_actions.set_statistics(_bounds(spec))
-    if config.model_path is not None:
-        _read(policy, Path(config.model_path))
+    if folder is not None:
+        _read(policy, folder)
     if config.precision == "bf16":
         cast_weights(policy.vlm, torch.bfloat16)
         if policy.film is not None:

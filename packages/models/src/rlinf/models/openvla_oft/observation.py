@@ -12,11 +12,10 @@ from torch import Tensor
 from rlinf.core.data import EnvSpec
 from rlinf.core.data.tree import Tree
 from rlinf.core.errors import ShapeError
+from rlinf.models.observations.cameras import CAMERAS
 from rlinf.models.observations.images import fit_images
 from rlinf.models.observations.reading import read_observation
 
-CAMERAS = ("main_images", "wrist_images", "extra_view_images")
-"""In the order in which their patches stand in the sequence."""
 STATES, TASKS = "states", "task_descriptions"
 _PLACE = "openvla_oft(env_obs)"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -18,6 +17,7 @@ from rlinf.core.data.arrays import as_numpy
 from rlinf.core.data.tree import Tree
 from rlinf.core.errors import ShapeError
 from rlinf.core.protocols import Mode
+from rlinf.models.actor_config import folder_of
 from rlinf.models.base import BasePolicy
 from rlinf.models.flow import (
     Chain,
@@ -33,12 +33,13 @@ from rlinf.models.flow.field import Field
 from rlinf.models.heads import ValueHead
 from rlinf.models.lora import apply_lora
 from rlinf.models.normalization import Normalizer, Scheme
+from rlinf.models.observations.cameras import CAMERAS
 from rlinf.models.observations.images import fit_images, standardize
 from rlinf.models.observations.prompts import expect_room
 from rlinf.models.observations.reading import read_states
 from rlinf.models.pi0 import _checkpoint as checkpoint
 from rlinf.models.pi0._network import PiNetwork, Prefix
-from rlinf.models.pi0.architecture import CAMERAS, PiArchitecture, check_sizes
+from rlinf.models.pi0.architecture import PiArchitecture, check_sizes
 from rlinf.models.pi0.policy import PiConfig
 from rlinf.models.pi0.prompt import encode, padded, state_prompt, task_prompt, texts
 from rlinf.models.pi0.statistics import read_statistics
@@ -272,7 +273,7 @@ _SCHEMES: Mapping[str, Scheme] = {"pi0": "mean_std", "pi05": "quantile"}
 
 
 def build_policy(config: PiConfig, spec: EnvSpec, *, seed: int) -> PiPolicy:
-    folder = None if config.model_path is None else Path(config.model_path)
+    folder = folder_of(config.model_path)
     of = config.architecture()
     states, actions = check_sizes(spec, of, config.kind, config.num_action_chunks)
     tokenizer = checkpoint.tokenizer_of(folder, of)

@@ -9,9 +9,7 @@ from typing import Any, Final, Literal, cast
 from rlinf.core.config import read
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import CheckpointError, ConfigError, did_you_mean
-
-CAMERAS: Final = ("main_images", "wrist_images", "extra_view_images")
-"""Observation keys of images, in the order in which the model sees them."""
+from rlinf.models.observations.cameras import CAMERAS
 
 Kind = Literal["pi0", "pi05"]
 """π0 puts state and time beside the noisy actions; π0.5 has the state in its prompt, and time scales the expert's norms."""

@@ -13,7 +13,7 @@ from rlinf.core.data.sequences import Granularity
 from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import require_modules
-from rlinf.models.actor_config import STATES, acting, check_vla, expect_sizes, expect_source
+from rlinf.models.actor_config import STATES, acting, check_vla, expect_sizes, expect_source, folder_of
 from rlinf.models.flow.sampling import FlowSampling
 from rlinf.models.lora import LoRAConfig
 from rlinf.models.pi0.architecture import Kind, PiArchitecture, base, tiny
@@ -101,7 +101,7 @@ class PiConfig:
         if of is None:
             from rlinf.models.pi0._checkpoint import read_architecture
 
-            of = read_architecture(Path(str(self.model_path)), self.kind)
+            of = read_architecture(Path(str(self.model_path)).expanduser(), self.kind)
         names = ("horizon", "max_state_dim", "max_action_dim", "max_token_length", "value_hidden_sizes")
         changed: dict[str, Any] = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         image = of.vision.image if self.image_size is None else self.image_size
@@ -116,8 +116,9 @@ class PiConfig:
     def check(self, place: str) -> None:
         """As `check_vla`; and refuses statistics that are not in it."""
         check_vla(self.model_path, place)
-        if self.model_path is not None:
-            checked_asset(Path(self.model_path), self.asset_id, place)
+        folder = folder_of(self.model_path)
+        if folder is not None:
+            checked_asset(folder, self.asset_id, place)
 
     def check_tasks(self, texts: Sequence[str], place: str, spec: EnvSpec | None = None) -> None:
         """Refuses prompts that are longer than `max_token_length`; see `rlinf.core.declarations.ChecksTasks`.
@@ -131,7 +132,7 @@ class PiConfig:
         from rlinf.models.pi0 import _checkpoint as checkpoint
         from rlinf.models.pi0.prompt import longest_prompts
 
-        folder = None if self.model_path is None else Path(self.model_path)
+        folder = folder_of(self.model_path)
         of = self.architecture()
         known = self.prompt_states(of)
         if spec is not None and STATES in spec.observation:
@@ -192,8 +193,9 @@ class PI05PolicyConfig(PiConfig):
     def prompt_states(self, of: PiArchitecture) -> int:
         if self.pad_prompt_state is not None:
             return of.max_state_dim if self.pad_prompt_state else 0
-        if self.model_path is None:
+        folder = folder_of(self.model_path)
+        if folder is None:
             return 0
         from rlinf.models.pi0._checkpoint import of_lerobot
 
-        return of.max_state_dim if of_lerobot(Path(self.model_path)) else 0
+        return of.max_state_dim if of_lerobot(folder) else 0

@@ -55,7 +55,7 @@ def check_statistics(model: str, path: str, asset_id: str | None, place: str, ac
     Raises:
         ConfigError: the message has both sides.
     """
-    found = checked_asset(Path(path), asset_id, place)
+    found = checked_asset(Path(path).expanduser(), asset_id, place)
     if "actions" not in found:
         problem = f"'{path}' has no statistics of actions ({_FILE}, assets/<asset_id>/{_FILE}, or LeRobot's normaliser)"
         raise ConfigError(f"{place}.model_path", problem, MISSING_STATISTICS.format(model=model))

@@ -21,7 +21,7 @@ from rlinf.core.registry import (
     ENVS,
     Registry,
 )
-from rlinf.runners.config.compat import ELSEWHERE
+from rlinf.runners.config.compat import ELSEWHERE, OTHERWISE
 from rlinf.runners.config.composition import compose_recipe
 from rlinf.runners.config.sections import Section, resolved
 from rlinf.runners.embodied.rules import read_embodied
@@ -139,6 +139,11 @@ def test_a_literal_that_looks_like_a_key_is_one(part: str) -> None:
 @pytest.mark.parametrize("key", ELSEWHERE)
 def test_a_key_of_other_systems_is_none_of_ours(key: str) -> None:
     assert not exists(key)
+
+
+@pytest.mark.parametrize("key", OTHERWISE)
+def test_a_key_of_other_runs_is_one_of_ours(key: str) -> None:
+    assert exists(key)
 
 
 VALUES = (-1, 0, 2, 10**6, -0.5, 1.5, "no such", [-1], {"no_such": 1})

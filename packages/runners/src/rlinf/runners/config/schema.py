@@ -109,9 +109,11 @@ class RunnerConfig:
     logger: LoggerConfig = field(default_factory=LoggerConfig)
 
     def __post_init__(self) -> None:
-        positive(max_steps=self.max_steps)
+        expect_range("max_steps", self.max_steps, 0.0, open_low=True, remedy="Set how many iterations the run has.")
         expect_seconds("timeout_s", self.timeout_s)
-        not_negative(seed=self.seed, val_check_interval=self.val_check_interval, save_interval=self.save_interval)
+        not_negative(seed=self.seed)
+        expect_at_least("val_check_interval", self.val_check_interval, 0, "0 evaluates only at the end.")
+        expect_at_least("save_interval", self.save_interval, 0, "0 saves by time and at the end.")
         positive(keep_checkpoints=self.keep_checkpoints)
         expect_seconds("interrupt_timeout_s", self.interrupt_timeout_s)
         expect_range("save_minutes", self.save_minutes, 0.0, 1e7)

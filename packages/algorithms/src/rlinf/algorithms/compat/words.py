@@ -44,9 +44,14 @@ _GRPO: Final = "{} names an advantage: set adv_type to '{}' and loss_type to 'pp
 _OFF_POLICY: Final = "'{}' learns from a replay buffer: set runner.task_type to 'embodied_off_policy'."
 _ON_POLICY: Final = "'{}' learns from what the same weights decided, of which a buffer has little: leave runner.task_type out."
 
+_DAGGER: Final = "DAgger is no loss: set the section dagger of a run with runner.task_type: embodied_sft."
+
 OBJECTIVES: Final[Mapping[str, str]] = {
     **{name: _ON_POLICY.format(name) for name in ("ppo", "ppo_clip", "actor", "actor_critic", "reinforce", "grpo", "gae", "gspo")},
     "embodied_sac": "Soft actor-critic is 'sac'.",
+    "dsrl": "DSRL is 'sac' with actor.model.model_type: dsrl.",
+    "offline_iql": "IQL is 'iql'.",
+    "embodied_dagger": _DAGGER,
     "redq": "REDQ is 'sac' with actor.model.num_q_heads: 10, critic_subsample_size: 2, actor_agg_q: mean and utd: 20.",
     "droq": "DroQ is 'sac' with actor.model.q_layer_norm: true, actor.model.q_dropout: 0.01 and utd: 20.",
     "ddpg": "DDPG is 'td3' with actor.model.num_q_heads: 1, target_noise: 0 and critic_actor_ratio: 1.",
@@ -55,7 +60,9 @@ OBJECTIVES: Final[Mapping[str, str]] = {
 """What to say of a word that is no off-policy objective."""
 
 LOSSES: Final[Mapping[str, str]] = {
-    **{name: _OFF_POLICY.format(name) for name in ("sac", "td3", "dqn")},
+    **{name: _OFF_POLICY.format(name) for name in ("sac", "td3", "dqn", "iql", "cql", "awac", "crossq")},
+    "embodied_nft": "NFT is 'nft'.",
+    "embodied_dagger": _DAGGER,
     "embodied_sac": _OFF_POLICY.format("sac"),
     "grpo": _GRPO.format("GRPO", "grpo"),
     "dr_grpo": "Dr. GRPO is adv_type 'grpo' with scale 'none', loss_type 'ppo_clip' and loss_agg_func 'constant-length'.",

@@ -372,6 +372,16 @@ ELSEWHERE: Final[Mapping[str, str]] = {
 }
 """By dotted path; none of them is a key here."""
 
+_EVALUATES: Final = "Name no other task type to evaluate: eval.py of the app, or `rlinf eval`, does."
+TASK_TYPES: Final[Mapping[str, str]] = {
+    "embodied_eval": _EVALUATES,
+    "reasoning_eval": _EVALUATES,
+    "math": "It is 'reasoning'.",
+    "offline": "It is 'embodied_off_policy', with algorithm.offline_steps.",
+    "coding_online_rl": "It is 'agent', with the workflow 'online'.",
+}
+"""What to say of a word that is no task type."""
+
 
 def with_remedies(faults: Iterable[ConfigError]) -> list[ConfigError]:
     """The same faults; an unknown key that has another name here says which."""

@@ -3,10 +3,12 @@
 The blocks of one document are one script. A block that can't run says so: three backticks, then `python no-run`.
 """
 
+import json
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -45,15 +47,42 @@ def test_documents_are_found() -> None:
     assert RUNNABLE
 
 
+@pytest.fixture(scope="session")
+def server() -> Iterator[subprocess.Popen[str]]:
+    """Runs scripts; see `page_server`."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # pages share their cores
+    command = [sys.executable, Path(__file__).with_name("page_server.py")]
+    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield process
+        process.communicate()  # it ends where its input does
+
+
+def runs(server: subprocess.Popen[str], path: Path) -> tuple[int, str]:
+    """The exit code of a script, which is run in its folder, and what it said."""
+    assert server.stdin is not None
+    assert server.stdout is not None
+    print(json.dumps([str(path), str(path.parent)]), file=server.stdin, flush=True)
+    return int(server.stdout.readline()), (path.parent / "said").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("document", RUNNABLE, ids=name)
-def test_blocks_run(document: Path, tmp_path: Path) -> None:
+def test_blocks_run(document: Path, tmp_path: Path, server: subprocess.Popen[str]) -> None:
     path = tmp_path / f"{document.stem}_page.py"  # not by the name of a module that it imports
     path.write_text(script(document), encoding="utf-8")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # pages share their cores
-    done = subprocess.run(
-        [sys.executable, path], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=240
-    )
-    assert done.returncode == 0, f"{name(document)}\n{done.stdout}\n{done.stderr}"
+    code, said = runs(server, path)
+    assert code == 0, f"{name(document)}\n{said}"
+
+
+def test_a_page_is_a_program_of_its_own_and_its_failure_is_told(tmp_path: Path, server: subprocess.Popen[str]) -> None:
+    page = tmp_path / "page.py"
+    page.write_text("import sys, page\nprint(1)\nif __name__ == '__main__':\n    sys.modules['rlinf.core']\n", encoding="utf-8")
+    code, said = runs(server, page)
+    assert code == 1
+    assert said.startswith("1\n1\nTraceback")
+    assert f'{page}", line 4, in <module>\n' in said
+    assert said.endswith("KeyError: 'rlinf.core'\n"), "what we test is not imported ahead"
+    page.write_text("import atexit, os\natexit.register(os._exit, 3)\n", encoding="utf-8")
+    assert runs(server, page) == (3, ""), "it ends as programs end"
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name)

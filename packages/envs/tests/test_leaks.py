@@ -70,9 +70,11 @@ def leaky(leak):
 
 @pytest.fixture
 def traced():
+    gc.freeze()  # each sample looks for garbage, and what other tests have imported is none: a second of looking
     tracemalloc.start()
     yield lambda: tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
+    gc.unfreeze()
 
 
 @pytest.mark.parametrize("obs_mode", ["state", "rgb"])

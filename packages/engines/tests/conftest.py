@@ -3,6 +3,7 @@
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +11,23 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 # Small networks are an order of magnitude slower when threads compete for the cores of a busy machine.
 torch.set_num_threads(1)
+
+
+SHARED = ("test_sharding.py", "test_ranks.py", "test_masters.py")
+"""The files that look at what two ranks have left."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Several processes share the tests by file, and one of them takes all that need two ranks, which are then started once."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            path = super()._split_scope(nodeid)
+            return "two" if path.endswith(SHARED) else path
+
+    return Scheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.fixture

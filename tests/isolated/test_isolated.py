@@ -53,7 +53,7 @@ def constraints(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="session", params=[pytest.param(part, marks=pytest.mark.xdist_group(part)) for part in PARTS])
+@pytest.fixture(scope="session", params=PARTS)
 def alone(
     request: pytest.FixtureRequest, wheels: dict[str, Path], constraints: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, Path]:

@@ -35,14 +35,21 @@ EXTRAS = {
     "engines": ("hf", "openai", "megatron"),
 }
 LAWS = tuple(f"tests/test_{name}.py" for name in ("laws", "cycles", "faces"))
-RECIPES = tuple(f"tests/test_{name}.py" for name in ("recipes", "light_configurations", "refusals", "ranges", "choices", "keys"))
+RECIPES = tuple(f"tests/test_{name}.py" for name in ("light_configurations", "recipes", "refusals", "ranges", "choices", "keys"))
 FAST = ("-q", "-m", "not slow")
 PARALLEL = ("-n", "2", "--dist", "loadfile")
 """Two processes, each with the Ray that its tests share."""
 CROWDED = ("-n", "3", "--dist", "loadfile")
 """One more than cores, where tests wait for what other programs start."""
-GROUPED = ("-n", "2", "--dist", "loadgroup")
-"""Two processes, and what is made for the tests of one group is made once."""
+AS_LISTED = ("--no-loadscope-reorder",)
+"""What is listed first begins first; pytest-xdist would put files of few tests last, and the longest are among them."""
+LONGEST = {"engines": ("test_megatron_trainer.py", "test_sharding.py")}
+"""Which of a part's tests begin first: they start ranks."""
+
+
+def _files(folder: str, *first: str) -> list[str]:
+    """The test files of a folder, some of them first; pytest would put them back in order if the folder were named, too."""
+    return sorted(map(str, Path(folder).rglob("test_*.py")), key=lambda path: (Path(path).name not in first, path))
 
 
 def _link_mode() -> str:
@@ -99,12 +106,12 @@ def types(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def law(session: nox.Session) -> None:
-    """The laws of the house: who may import whom, cycles, sizes, public names."""
+    """The laws of the house: who may import whom, cycles, sizes, public names; and the lock."""
     _house(session, "lint-imports")
-    _house(session, "pytest", "-q", *LAWS, *session.posargs)
+    _house(session, "pytest", "-q", *CROWDED, *AS_LISTED, "tests/lock", *LAWS, *session.posargs)
 
 
-@nox.session(venv_backend="none")
+@nox.session(venv_backend="none", default=False)
 def lock(session: nox.Session) -> None:
     """The committed uv.lock: names no index, and pins what uv resolves."""
     _house(session, "pytest", "-q", "tests/lock", *session.posargs)
@@ -112,14 +119,16 @@ def lock(session: nox.Session) -> None:
 
 def _tests(part: str) -> None:
     def tests(session: nox.Session) -> None:
-        chosen = [f"--package=rlinf-{part}", *(f"--extra={extra}" for extra in EXTRAS.get(part, ()))]
-        env = _sync(session, Path(session.virtualenv.location), *chosen, "--group=test")
+        extras = [f"--package=rlinf-{part}", *(f"--extra={extra}" for extra in EXTRAS.get(part, ()))]
+        env = _sync(session, Path(session.virtualenv.location), *extras, "--group=test")
         session.run("python", "tests/isolated/strangers.py", part, env=env)
         if part == "scheduler":  # a process that has joined a Ray is no place to test what is refused without one
-            for marked in ("ray and not slow", "not ray and not slow"):
-                session.run("pytest", "-q", "-m", marked, *PARALLEL, f"packages/{part}/tests", *session.posargs, env=env)
+            for marked, processes in (("ray and not slow", PARALLEL), ("not ray and not slow", CROWDED)):
+                session.run("pytest", "-q", "-m", marked, *processes, f"packages/{part}/tests", *session.posargs, env=env)
         else:
-            session.run("pytest", *FAST, *PARALLEL, f"packages/{part}/tests", *session.posargs, env=env)
+            folder = f"packages/{part}/tests"
+            chosen = (*AS_LISTED, *_files(folder, *LONGEST[part])) if part in LONGEST else (folder,)
+            session.run("pytest", *FAST, *PARALLEL, *chosen, *session.posargs, env=env)
 
     tests.__doc__ = f"The tests of rlinf-{part}, installed with core alone."
     nox.session(name=f"tests-{part}")(tests)
@@ -132,7 +141,7 @@ for _part in PARTS:
 @nox.session(venv_backend="none")
 def isolated(session: nox.Session) -> None:
     """Each wheel alone in a bare environment: it imports, and what it must not load it doesn't."""
-    _house(session, "pytest", "-q", *GROUPED, "--basetemp=.nox/isolated", "tests/isolated", *session.posargs)
+    _house(session, "pytest", "-q", *PARALLEL, "--basetemp=.nox/isolated", "tests/isolated", *session.posargs)
 
 
 @nox.session(venv_backend="none")
@@ -144,17 +153,19 @@ def docs(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def recipes(session: nox.Session) -> None:
     """Every YAML file of every app is read, checked and planned; what is wrong in one is refused, by keys that exist."""
-    _house(session, "pytest", "-q", *PARALLEL, *RECIPES, *session.posargs)
+    _house(session, "pytest", "-q", *PARALLEL, *AS_LISTED, *RECIPES, *session.posargs)
 
 
 @nox.session(venv_backend="none")
 def e2e(session: nox.Session) -> None:
     """Several parts together, and the whole thing end to end; and what core and scheduler do with torch, which they lack alone."""
+    _sync_verifiers(session)
     together = sorted({f"tests/{path.name}" for path in ROOT.glob("tests/test_*.py")}.difference(LAWS, RECIPES))
     found = sorted(Path("packages/core/tests").rglob("test_*.py"))
     core = [str(path) for path in found if "torch" in path.read_text(encoding="utf-8")]
-    _house(session, "pytest", *FAST, *CROWDED, *core, *together, "tests/e2e", *session.posargs)
-    _house(session, "pytest", "-q", "-m", "torch and not slow", "packages/scheduler/tests", *session.posargs)
+    files = sorted([*core, *together, *_files("tests/e2e")], key=lambda path: Path(path).name != "test_verifiers.py")
+    _house(session, "pytest", *FAST, *CROWDED, *AS_LISTED, *files, *session.posargs)
+    _house(session, "pytest", "-q", "-m", "torch and not slow", *PARALLEL, "packages/scheduler/tests", *session.posargs)
 
 
 @nox.session(venv_backend="none", default=False)
@@ -171,12 +182,17 @@ def gpu(session: nox.Session) -> None:
     _house(session, "pytest", "-q", "-m", "gpu", *packages, "tests/e2e", *session.posargs)
 
 
-@nox.session(venv_backend="none")
-def verifiers(session: nox.Session) -> None:
-    """Environments of the library verifiers, which runs in an interpreter of its own."""
+def _sync_verifiers(session: nox.Session) -> None:
+    """Makes the interpreter in which the library verifiers runs, and tells the tests of it."""
     environment = ROOT / ".nox" / "verifiers"
     _sync(session, environment, "--package=rlinf-envs", "--extra=verifiers")
     session.env["VERIFIERS_PYTHON"] = str(environment / "bin" / "python")
+
+
+@nox.session(venv_backend="none", default=False)
+def verifiers(session: nox.Session) -> None:
+    """Environments of the library verifiers, alone; `e2e` plays them, too."""
+    _sync_verifiers(session)
     _house(session, "pytest", "-q", "tests/e2e/test_verifiers.py", *session.posargs)
 
 

@@ -152,6 +152,24 @@ def test_faults_exit_with_two() -> None:
     assert str(caught.value) == "optimizer: missing. Expected Optimizer."
 
 
+def test_what_the_caller_has_refused_is_told_with_the_rest_and_once() -> None:
+    @dataclass(frozen=True)
+    class Pair:
+        left: int
+        right: int = 0
+
+        def __post_init__(self) -> None:
+            raise AssertionError("it was not read as a whole")
+
+    unknown = ConfigError("p.lft", "unknown key")
+    told = {"left": [ConfigError("p.left.of", "is wrong"), unknown], "right": [unknown]}
+    with pytest.raises(ConfigErrors) as caught:
+        read(Pair, {"lft": 1, "rigth": 2}, place="p", refused=told)
+    assert [fault.place for fault in caught.value.faults] == ["p.left.of", "p.lft", "p.rigth"]
+    with pytest.raises(ConfigError, match=r"p\.left\.of: is wrong"):
+        read(Pair, {"right": 1}, place="p", refused={"left": told["left"][:1]})
+
+
 def test_allowed_keys_are_skipped_and_hinted() -> None:
     assert read(Optimizer, {"lr": 1, "name": "adam"}, allowed=["name"]) == Optimizer(lr=1.0)
     with pytest.raises(ConfigError, match="Did you mean 'name'"):

@@ -92,7 +92,7 @@ def test_an_error_says_how_it_ended_and_the_end_of_its_log():
     text = str(caught.value)
     assert "simulator 0 (environments 0 to 1) exited with status 3 during step" in text
     assert "the licence has expired" in text
-    assert "Restarts before: 1." in text
+    assert "Restarts before: 1. See why it fails, or raise the environment's 'restarts'." in text
     env.close()
     env = make(fails="hangs", restarts=0, deadlines=Deadlines(step=0.5))
     env.reset(seed=0)

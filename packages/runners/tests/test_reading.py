@@ -38,6 +38,8 @@ def test_resolved_speaks_the_language_of_yaml_and_reads_back(toy_data: dict[str,
     [
         ("runner.max_step", 3, r"runner\.max_step: unknown key\. Did you mean 'max_steps'"),
         ("runner.max_steps", "many", r"runner\.max_steps: expected a whole number, found 'many'"),
+        ("runner.only_eval", False, r"runner\.only_eval: unknown key\. Leave it out: evaluate with eval"),
+        ("actor.group_name", "ActorGroup", r"actor\.group_name: unknown key\. Leave it out"),
         ("runner.max_epochs", 3, r"runner\.max_epochs: unknown key\. Runs are counted in iterations: set runner\.max_steps"),
         ("env.train.enable_offload", True, r"env\.train\.enable_offload: unknown key\. .*keeps its devices.*\(actor\.offload, "),
         ("algorithm.group_size", 3, r"algorithm\.group_size: unknown key\. Set env\.train\.group_size"),
@@ -93,6 +95,35 @@ def test_faults_in_several_sections_are_reported_together(toy_data: dict[str, An
         read_embodied(toy_data)
     assert "runner.max_steps" in str(caught.value)
     assert "actor.model.width" in str(caught.value)
+
+
+def test_faults_on_several_levels_are_reported_together(toy_data: dict[str, Any]) -> None:
+    toy_data["env"]["group_name"] = "EnvGroup"
+    toy_data["env"]["train"] |= {"seed": 0, "total_num_envs": "x", "init_params": {"levle": 1}}
+    toy_data["actor"] |= {"group_name": "ActorGroup", "micro_batch_size": 0.5}
+    toy_data["actor"]["model"]["widht"] = 8
+    with pytest.raises(ConfigError) as caught:
+        read_embodied(toy_data)
+    assert sorted(fault.place for fault in each_fault(caught.value)) == [
+        "actor.group_name",
+        "actor.micro_batch_size",
+        "actor.model.widht",
+        "env.group_name",
+        "env.train.init_params.levle",
+        "env.train.seed",
+        "env.train.total_num_envs",
+    ]
+
+
+def test_two_choices_of_a_section_are_refused_together_and_a_key_of_neither_once(toy_data: dict[str, Any]) -> None:
+    toy_data["algorithm"] |= {"gamma": "much", "clip_ratio_low": "little", "gama": 1}
+    with pytest.raises(ConfigError) as caught:
+        read_embodied(toy_data)
+    assert sorted(fault.place for fault in each_fault(caught.value)) == [
+        "algorithm.clip_ratio_low",
+        "algorithm.gama",
+        "algorithm.gamma",
+    ]
 
 
 @pytest.mark.parametrize(

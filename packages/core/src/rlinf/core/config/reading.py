@@ -12,14 +12,21 @@ import math
 import types
 import typing
 from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal, TypeVar, Union, cast
 
 from rlinf.core.errors import ConfigError, did_you_mean, each_fault, refuse
 
 T = TypeVar("T")
+_UNKNOWN = "unknown key"
 
 
-def read(cls: type[T], data: Mapping[str, Any], *, place: str = "", allowed: Collection[str] = ()) -> T:
+Refused = Mapping[str, Sequence[ConfigError]]
+
+
+def read(
+    cls: type[T], data: Mapping[str, Any], *, place: str = "", allowed: Collection[str] = (), refused: Refused | None = None
+) -> T:
     """An instance of the dataclass `cls` from a mapping.
 
     Args:
@@ -27,13 +34,14 @@ def read(cls: type[T], data: Mapping[str, Any], *, place: str = "", allowed: Col
         data: plain containers, as from YAML.
         place: the dotted path of `data` in the whole configuration, for messages.
         allowed: keys that somebody else reads; they are skipped.
+        refused: fields that the caller has read and refused, and their faults, which are reported with those of the others.
 
     Raises:
         ConfigError: with one line per fault. A `ConfigError` or `ValueError` raised by the dataclass's own `__post_init__` is
             reported below `place`.
     """
     faults: list[ConfigError] = []
-    result = _read_dataclass(cls, data, place, faults, allowed)
+    result = _read_dataclass(cls, data, place, faults, allowed, refused or {})
     refuse(faults, place=place or "configuration")
     return cast("T", result)
 
@@ -47,7 +55,14 @@ def _join(place: str, key: str) -> str:
     return f"{place}.{key}" if place else key
 
 
-def _read_dataclass(cls: type[Any], data: object, place: str, faults: list[ConfigError], allowed: Collection[str] = ()) -> object:
+def _read_dataclass(
+    cls: type[Any],
+    data: object,
+    place: str,
+    faults: list[ConfigError],
+    allowed: Collection[str] = (),
+    refused: Refused = MappingProxyType({}),
+) -> object:
     if not isinstance(data, Mapping):
         faults.append(ConfigError(place, f"expected a section with keys {field_names(cls)}, found {data!r}"))
         return None
@@ -56,12 +71,17 @@ def _read_dataclass(cls: type[Any], data: object, place: str, faults: list[Confi
     hints = typing.get_type_hints(cls)
     fields = {f.name: f for f in dataclasses.fields(cls) if f.init}
     before = len(faults)
+    # Two that share a section each refuse a key of neither.
+    faults += {(fault.place, fault.problem): fault for told in refused.values() for fault in told}.values()
+    unknown = {fault.place for fault in faults if fault.problem == _UNKNOWN}
     for key in mapping:
-        if key not in fields and key not in allowed:
+        if key not in fields and key not in allowed and _join(place, str(key)) not in unknown:
             hint = did_you_mean(str(key), [*fields, *allowed])
-            faults.append(ConfigError(_join(place, str(key)), "unknown key", hint))
+            faults.append(ConfigError(_join(place, str(key)), _UNKNOWN, hint))
     values: dict[str, object] = {}
     for name, field in fields.items():
+        if name in refused:
+            continue
         if name in mapping:
             values[name] = _convert(hints[name], mapping[name], _join(place, name), faults)
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:

@@ -240,6 +240,6 @@ class RestartBudget:
             SimulatorDied: there were enough.
         """
         if self.spent >= self._most:
-            remedy = f"Restarts before: {self.spent}. See why it fails, or raise env.restarts."
+            remedy = f"Restarts before: {self.spent}. See why it fails, or raise the environment's 'restarts'."
             raise SimulatorDied("env", str(failure), remedy) from failure
         self.spent += 1

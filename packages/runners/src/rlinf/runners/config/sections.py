@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import Field
 from typing import Any, TypeVar, cast
 
-from rlinf.core.config.reading import field_names, read
+from rlinf.core.config.reading import Refused, field_names, read
 from rlinf.core.errors import ConfigError, did_you_mean, each_fault, refuse
 from rlinf.runners.config.compat import with_remedies
 from rlinf.runners.config.schema import RunConfig
@@ -68,36 +68,57 @@ def read_section(cls: type[T], section: Section, place: str) -> T:
         section: what was configured.
         place: its dotted path.
     """
-    built = _read_inner(cls, section, place)
-    choices = chosen_fields(cls)
-    names = {str(field.metadata["key"]): _name(cls, field, section, place) for field in choices}
+    built, refused = _read_inner(cls, section, place)
+    choices, names, items = chosen_fields(cls), dict[str, str](), dict[str, Any]()
     # All are looked up first: when one is built, the keys of the others are allowed.
-    items = {
-        field.name: field.metadata["registry"].get(names[field.metadata["key"]], place=_key(place, field)) for field in choices
-    }
-    merged = {field.name: keys(items[field.name]) for field in choices if field.metadata["merged"]}
+    for field in choices:
+        try:
+            name = names[field.metadata["key"]] = _name(cls, field, section, place)
+            items[field.name] = field.metadata["registry"].get(name, place=_key(place, field))
+        except ConfigError as error:
+            refused |= {field.metadata["key"]: each_fault(error), field.name: ()}
+    merged = {field.name: keys(items.get(field.name)) for field in choices if field.metadata["merged"]}
+    _refuse_unknown_choice(merged, refused)
     own = [name for name in field_names(cls) if name not in merged]
     for field in choices:
+        if field.name in refused:
+            continue
         if field.metadata["merged"]:
             params, at = section, place
             others = [*own, *(key for name, known in merged.items() if name != field.name for key in known)]
         else:
             params, at, others = subsection(section, field.name, place), f"{place}.{field.name}", list[str]()
-        built[field.name] = field.metadata["registry"].build(names[field.metadata["key"]], params, place=at, allowed=others)
+        try:
+            built[field.name] = field.metadata["registry"].build(names[field.metadata["key"]], params, place=at, allowed=others)
+        except ConfigError as error:
+            refused[field.name] = each_fault(error)
+    _refuse_unknown_choice(merged, refused)
     # A class that is no configuration takes those of what adapts it.
-    allowed = [key for name, known in merged.items() for key in (*known, *keys(type(built[name])))]
-    return read(cls, {**section, **names, **built}, place=place, allowed=allowed)
+    allowed = [key for name, known in merged.items() for key in (*known, *keys(type(built.get(name))))]
+    return read(cls, {**section, **names, **built}, place=place, allowed=allowed, refused=refused)
 
 
-def _read_inner(cls: type[Any], section: Section, place: str) -> dict[str, Any]:
-    """The sections within a section that choose something; the others are read along with it."""
+def _refuse_unknown_choice(merged: Mapping[str, Sequence[str]], refused: Refused) -> None:
+    """Refuses a section at once if one of its choices is refused whose keys, which are its own, are not known."""
+    if any(name in refused and not known for name, known in merged.items()):
+        refuse([fault for told in refused.values() for fault in told])
+
+
+def _read_inner(cls: type[Any], section: Section, place: str) -> tuple[dict[str, Any], dict[str, Sequence[ConfigError]]]:
+    """The sections within a section that choose something, and the faults of those that are refused.
+
+    The others are read along with it.
+    """
     inherited, section = inherited_names(cls, section, place), with_inherited(cls, section, place)
     built: dict[str, Any] = {}
-    faults: list[ConfigError] = []
+    refused: dict[str, Sequence[ConfigError]] = {}
     for field in keyed_fields(cls):
         listed = listed_type(cls, field.name)
         if listed is not None and _chooses(listed):
+            faults = list[ConfigError]()
             built[field.name] = _read_list(listed, section.get(field.name), f"{place}.{field.name}", faults)
+            if faults:
+                refused[field.name] = faults
             continue
         inner, optional = section_type(cls, field.name)
         if inner is None or not _chooses(inner) or (optional and section.get(field.name) is None):
@@ -105,21 +126,21 @@ def _read_inner(cls: type[Any], section: Section, place: str) -> dict[str, Any]:
         try:
             built[field.name] = read_section(inner, subsection(section, field.name, place), f"{place}.{field.name}")
         except ConfigError as error:
-            faults.append(error)
-    refuse(list(_told_once(faults, inherited, place)))
-    return built
+            refused[field.name] = each_fault(error)
+    return built, _told_once(refused, inherited, place)
 
 
-def _told_once(faults: Sequence[ConfigError], inherited: Mapping[str, tuple[str, list[str]]], place: str) -> Iterator[ConfigError]:
-    """The faults one by one, without those of a value that a section takes from its neighbour, where they are told already."""
-    found = [fault for error in faults for fault in each_fault(error)]
-    told = {(fault.place, fault.problem) for fault in found}
+def _told_once(refused: Refused, inherited: Mapping[str, tuple[str, list[str]]], place: str) -> dict[str, Sequence[ConfigError]]:
+    """The faults without those of a value that a section takes from its neighbour, where they are told already."""
+    told = {(fault.place, fault.problem) for faults in refused.values() for fault in faults}
     taken = {f"{place}.{name}.{key}": f"{place}.{other}.{key}" for name, (other, keys) in inherited.items() for key in keys}
-    for fault in found:
+
+    def again(fault: ConfigError) -> bool:
         # The key itself, a key below it or an entry of its list, but not a longer key that begins alike.
         own = next((at for at in taken if fault.place.startswith(at) and fault.place[len(at) :][:1] in ("", ".", "[")), None)
-        if own is None or (taken[own] + fault.place[len(own) :], fault.problem) not in told:
-            yield fault
+        return own is not None and (taken[own] + fault.place[len(own) :], fault.problem) in told
+
+    return {name: [fault for fault in faults if not again(fault)] for name, faults in refused.items()}
 
 
 def _read_list(cls: type[Any], entries: object, place: str, faults: list[ConfigError]) -> tuple[Any, ...]:

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
 import os
 import re
 import shlex
 import sys
+import threading
 import tomllib
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+from rlinf.core.errors import MissingExtra
 
 FIND_MODULE = "Run from the folder that has it, or name that folder in PYTHONPATH; if a package has it, install that package."
 """What to do about a module of the user's that can't be found."""
+EXTENSION: Final = "RLINF_EXT_MODULE"
+"""The environment variable that names a module of the user's, which every process imports."""
+_IMPORTED: Final[set[str]] = set()
+_IMPORTING: Final = threading.RLock()
 _EXTRAS = re.compile(r"([\w.-]+)\[([^\]]*)\]")
 _NEEDED_BY = re.compile(r"""extra\s*==\s*['"]([\w.-]+)['"]""")
 
@@ -27,6 +35,32 @@ def import_from_here() -> None:
         # "" in `sys.path` is the current folder, too.
         if not sys.flags.safe_path and here not in sys.path and "" not in sys.path:
             sys.path.insert(0, here)
+
+
+def import_extension() -> None:
+    """Imports the module that `RLINF_EXT_MODULE` names, once, so that what its decorators register can be chosen by name.
+
+    A function `register` in it, which takes nothing, is called afterwards. The processes of a run have the environment variables of
+    their driver, on other nodes, too. What the module itself raises is raised.
+
+    Raises:
+        MissingExtra: there is no such module.
+    """
+    name = os.environ.get(EXTENSION, "")
+    # Another thread waits until all names are there; this one comes here again with each name that the module registers.
+    with _IMPORTING:
+        if not name or name in _IMPORTED:
+            return
+        _IMPORTED.add(name)
+        try:
+            register = getattr(importlib.import_module(name), "register", None)
+            if callable(register):
+                register()
+        except BaseException as error:
+            _IMPORTED.discard(name)
+            if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
+                raise MissingExtra(EXTENSION, f"no module '{name}'", FIND_MODULE) from error
+            raise
 
 
 def is_there(module: str) -> bool:

@@ -1,7 +1,8 @@
 """One registry for everything that is chosen by name.
 
 A name is claimed by a decorator (`@register_policy_loss("mine")`) or a call (`register_reward("mine", Mine)`), by an entry point of
-an installed package (ours use them too), or escaped with `module:attr`. Upper and lower case are the same name.
+an installed package (ours use them too), or escaped with `module:attr`. Upper and lower case are the same name. A decorator must
+have run: `RLINF_EXT_MODULE` names a module that every process imports for that.
 
 What is registered is as a rule a frozen dataclass of its hyper-parameters, so that choosing by name and validating the parameters
 are one step; a plain function is fine where there are none.
@@ -25,7 +26,7 @@ from typing import Any, Final, Generic, TypeVar, cast, overload
 
 from rlinf.core.config import read
 from rlinf.core.errors import ConfigError, DuplicateName, MissingExtra, UnknownName, did_you_mean
-from rlinf.core.installing import FIND_MODULE, install_command, is_there
+from rlinf.core.installing import FIND_MODULE, import_extension, install_command, is_there
 
 T = TypeVar("T")
 HINTS: Final = "rlinf.hints"
@@ -160,6 +161,7 @@ class Registry(Generic[T]):
         return did_you_mean(name, self.names(), label="Installed", marks=dict.fromkeys(self.unverified(), "unverified"))
 
     def _scan(self) -> None:
+        import_extension()
         with self._lock:
             if self._scanned:
                 return

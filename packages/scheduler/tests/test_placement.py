@@ -207,6 +207,7 @@ def test_component_placement_of_a_run() -> None:
             r"cluster\.num_nodes: found 3, but the local back-end .* no component is placed on 1-2\. Leave it out",
         ),
         ({"bakend": "ray"}, r"cluster\.bakend: unknown key. Did you mean 'backend'\?"),
+        ({"profiling": {"backend": "nsight"}}, r"cluster\.profiling: unknown key\. Set cluster\.tracer"),
         ({"backend": "rays"}, r"cluster\.backend: no choice 'rays'. Did you mean 'ray'\?"),
     ],
 )

@@ -197,6 +197,22 @@ def refuse(faults: Sequence[ConfigError], *, place: str = "configuration") -> No
         raise ConfigErrors(place, faults)
 
 
+def with_remedies(faults: Iterable[ConfigError], remedies: Mapping[str, str]) -> list[ConfigError]:
+    """The same faults; an unknown key says what stands for it here.
+
+    Args:
+        faults: what was found.
+        remedies: what to do, by the dotted path of a key that users of other systems know.
+    """
+    unknown = ("unknown key", "unknown section")
+    return [
+        type(fault)(fault.place, fault.problem, remedies[fault.place])
+        if fault.problem in unknown and fault.place in remedies
+        else fault
+        for fault in faults
+    ]
+
+
 def nearest(name: str, choices: Iterable[str]) -> str | None:
     """The choice most like `name`, or None if none is alike."""
     found = difflib.get_close_matches(name, list(choices), n=1, cutoff=0.6)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from rlinf.core.cluster.futures import MOST_S
 from rlinf.core.config import expect_at_least, read
-from rlinf.core.errors import ConfigError
+from rlinf.core.errors import ConfigError, each_fault, refuse, with_remedies
 from rlinf.scheduler.auto_scheduler import AutoSchedulerConfig
 from rlinf.scheduler.memory_size import parse_memory
 from rlinf.scheduler.node_groups import NodeGroupConfig
@@ -104,10 +104,26 @@ class ClusterConfig:
                 raise ConfigError(name, f"expected a number of seconds, found {seconds:g}", "0 is never.")
 
 
+_ELSEWHERE: Final[Mapping[str, str]] = {
+    "cluster.profiling": (
+        "Set cluster.tracer: {enabled: true}, which records who waited for whom (`rlinf trace summary RUN`); no profiler starts."
+    ),
+    "cluster.net_emulation": "Leave it out: no other network is imitated.",
+    "cluster.num_gpus_per_node": "Leave it out: devices are found; cluster.virtual_accelerators: {count: 8} stands in for them.",
+    "cluster.use_pre_process_policy": "Leave it out: cluster.auto_scheduler decides when work moves.",
+    "cluster.use_wait_before_last_iter_policy": "Leave it out: cluster.auto_scheduler decides when work moves.",
+}
+"""Keys of RLinf that stand for something else here, or for nothing."""
+
+
 def read_cluster(section: Mapping[str, Any]) -> ClusterConfig:
     """The `cluster` section, checked.
 
     Raises:
         ConfigError: with one line for each fault.
     """
-    return read(ClusterConfig, section, place="cluster")
+    try:
+        return read(ClusterConfig, section, place="cluster")
+    except ConfigError as error:
+        refuse(with_remedies(each_fault(error), _ELSEWHERE), place=error.place)
+        raise

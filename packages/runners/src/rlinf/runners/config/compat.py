@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
-
-from rlinf.core.errors import ConfigError
 
 _STATES = (
     "Leave it out: an evaluation plays each initial state of its protocol once; env.eval.initial_states, init_ids, tasks and seeds "
@@ -381,14 +379,3 @@ TASK_TYPES: Final[Mapping[str, str]] = {
     "coding_online_rl": "It is 'agent', with the workflow 'online'.",
 }
 """What to say of a word that is no task type."""
-
-
-def with_remedies(faults: Iterable[ConfigError]) -> list[ConfigError]:
-    """The same faults; an unknown key that has another name here says which."""
-    return [_told(fault) for fault in faults]
-
-
-def _told(fault: ConfigError) -> ConfigError:
-    unknown = fault.problem in ("unknown key", "unknown section")
-    remedy = ELSEWHERE.get(fault.place, OTHERWISE.get(fault.place)) if unknown else None
-    return fault if remedy is None else type(fault)(fault.place, fault.problem, remedy)

@@ -15,8 +15,8 @@ from dataclasses import Field
 from typing import Any, TypeVar, cast
 
 from rlinf.core.config.reading import Refused, field_names, read
-from rlinf.core.errors import ConfigError, did_you_mean, each_fault, refuse
-from rlinf.runners.config.compat import with_remedies
+from rlinf.core.errors import ConfigError, did_you_mean, each_fault, refuse, with_remedies
+from rlinf.runners.config.compat import ELSEWHERE, OTHERWISE
 from rlinf.runners.config.schema import RunConfig
 
 T = TypeVar("T")
@@ -50,7 +50,7 @@ def read_sections(cls: type[C], data: Section, *, task_type: str) -> C:
                 parts[name] = read_section(inner, {"task_type": task_type, **section} if name == "runner" else section, name)
         except ConfigError as error:
             faults.append(error)
-    refuse(with_remedies(fault for error in faults for fault in each_fault(error)))
+    refuse(with_remedies((fault for error in faults for fault in each_fault(error)), {**OTHERWISE, **ELSEWHERE}))
     return cls(**parts)
 
 

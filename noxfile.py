@@ -65,7 +65,23 @@ def _sync(session: nox.Session, environment: Path, *arguments: str) -> dict[str,
     """Makes an environment exactly what the lock says for these arguments; returns how to run in it."""
     env: dict[str, str | None] = {"UV_PROJECT_ENVIRONMENT": str(environment), "UV_LINK_MODE": _link_mode(), "VIRTUAL_ENV": None}
     session.run_install("uv", "sync", "--quiet", "--no-default-groups", *arguments, env=env, external=True)
+    _share_bytecode(environment)
     return env
+
+
+def _share_bytecode(environment: Path) -> None:
+    """Links what Python has compiled in our other environments, where uv has linked the same sources: torch alone takes 4 CPU-s."""
+    found = {path.parent.name: path for path in environment.glob("lib/python*/site-packages")}
+    for theirs in ROOT.glob(".nox/*/lib/python*/site-packages"):
+        ours = found.get(theirs.parent.name)
+        if ours is None or ours == theirs:
+            continue
+        for compiled in theirs.glob("**/__pycache__/*.pyc"):
+            source = compiled.parent.parent / f"{compiled.name.split('.')[0]}.py"
+            link, same = ours / compiled.relative_to(theirs), ours / source.relative_to(theirs)
+            if not link.exists() and source.exists() and same.exists() and source.samefile(same):
+                link.parent.mkdir(exist_ok=True)
+                link.hardlink_to(compiled)
 
 
 def _house(session: nox.Session, *command: str, silent: bool = False, codes: tuple[int, ...] = (0,)) -> str:

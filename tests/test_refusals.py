@@ -123,7 +123,7 @@ REFUSED: Sequence[tuple[str, str, str]] = [
     ("reasoning", "algorithm.loss_type=actor_critic", r"algorithm\.loss_type: 'actor_critic' .*actor\.model\.add_value_head"),
     ("reasoning", "algorithm.loss_type=decoupled_ppo", r"^algorithm\.loss_type: .*algorithm\.recompute_logprobs"),
     ("reasoning", "+algorithm.correction={mode: truncate}", r"^algorithm\.correction: .*algorithm\.recompute_logprobs"),
-    ("reasoning", "algorithm.adv_type=remax", r"^algorithm\.adv_type: 'remax' .*greedy"),
+    ("agent", "algorithm.adv_type=remax", r"^algorithm\.adv_type: 'remax' .*greedy"),
     (
         "reasoning",
         "rollout.sampling_params.temperature=0.7",

@@ -47,6 +47,7 @@ def make(group: Sequence[int], horizon: int = 3, *, value: bool = True, seed: in
         task=np.arange(rows),
         value=rng.normal(size=(rows, horizon + 1)) if value else None,
         observation=rng.integers(0, 255, (rows, horizon + 1, 2)) if value else None,
+        baseline=rng.normal(size=rows) if value else None,
     )
 
 
@@ -80,6 +81,7 @@ def test_sizes() -> None:
         ("logprob", (3, 3)),
         ("group", (3,)),
         ("task", (1,)),
+        ("baseline", (2, 3)),
     ],
 )
 def test_a_field_of_another_shape_is_named(field: str, shape: tuple[int, ...]) -> None:
@@ -224,6 +226,7 @@ def _all_fields() -> dict[str, Any]:
         "reference": numbers,
         "proximal": numbers,
         "episode": whole.group,
+        "baseline": numbers[:, 0],
         "context": {},
         "observation": {},
     }

@@ -77,7 +77,7 @@ class ToyWriter:
 
 
 class ToyGenerator:
-    """Writes as many letters as its seed says, one in each turn of the loop, all requests at the same pace."""
+    """Writes as many letters as its seed says, at temperature 0 as many as it may, one in each turn of the loop."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -89,7 +89,7 @@ class ToyGenerator:
         self, prompt: Sequence[int], sampling: SamplingConfig, *, seed: int, request_id: str | None = None, partial: Any = None
     ) -> Completion[Any]:
         random = keyed_generator(seed, "toy")
-        length = int(random.integers(1, sampling.max_new_tokens + 1))
+        length = int(random.integers(1, sampling.max_new_tokens + 1)) if sampling.temperature else sampling.max_new_tokens
         tokens = [*random.integers(2, len(LETTERS), length - 1).tolist(), 1]
         versions = [] if partial is None else partial.version.tolist()
         self.written[request_id] = len(versions)

@@ -66,6 +66,7 @@ class CreditInputs:
             value=t.value,
             group=t.group,
             episode=t.episode,
+            baseline=t.baseline,
             logprob=t.logprob,
             logprob_ref=t.reference,
             logprob_proximal=t.proximal,
@@ -120,7 +121,7 @@ class CreditInputs:
 _REMEDIES = {
     "mask": "It says over which decisions a score is spread.",
     "value": "Use a policy with a critic.",
-    "baseline": "Pass the score of what each row is compared with, such as the greedy answer.",
+    "baseline": "Pass the score of what each row is compared with, such as the greedy answer (Trajectory.baseline).",
     "episode": "Say which rows form one episode (Trajectory.episode).",
     "sum_pi_squared": "Pass Σ π² of each token, of the policy that says logprob.",
     "logprob_ref": "Score the batch with the reference policy or the teacher (Trajectory.reference).",

@@ -69,6 +69,8 @@ class Trajectory(Generic[A]):
     """The shape of `logprob`, under the trainer's own weights before the update; None where nobody computed it."""
     episode: A | None = None
     """`[B]` int, rows of one episode (its turns, its agents); None where every row is an episode of its own."""
+    baseline: A | None = None
+    """`[B]` float, the score of another answer to each row's question, such as the likeliest one; None where there is none."""
     intervened: A | None = None
     """`[B, T]` bool, somebody else acted in place of the policy, whose `logprob` is of what it would have done; None where nobody
     could."""
@@ -104,6 +106,7 @@ class Trajectory(Generic[A]):
         reference: N | None = None,
         proximal: N | None = None,
         episode: N | None = None,
+        baseline: N | None = None,
         intervened: N | None = None,
         observation: Tree[Any] | None = None,
     ) -> Trajectory[N]:
@@ -132,6 +135,7 @@ class Trajectory(Generic[A]):
             reference=reference,
             proximal=proximal,
             episode=episode,
+            baseline=baseline,
             intervened=intervened,
             observation=observation,
         )
@@ -187,7 +191,7 @@ class Trajectory(Generic[A]):
         return Trajectory(**{k: None if v[0] is None else tree_concatenate(v) for k, v in columns.items()})
 
 
-_BY_ROW: Final = frozenset({"group", "task", "episode"})
+_BY_ROW: Final = frozenset({"group", "task", "episode", "baseline"})
 """Fields without a time axis."""
 _BEFORE_AND_AFTER: Final = frozenset({"value", "observation"})
 """Fields with T + 1 columns."""
@@ -202,7 +206,13 @@ def _check_trajectory(trajectory: Trajectory[Any]) -> None:
             place = f"Trajectory.{name}"
             raise ShapeError(place, f"expected {(rows, horizon)[:axes]} leading sizes as in reward, found {found}")
     fine = tuple(trajectory.logprob.shape)
-    optional = {"reference": ((rows, horizon), fine), "proximal": (fine,), "episode": ((rows,),), "intervened": ((rows, horizon),)}
+    optional = {
+        "reference": ((rows, horizon), fine),
+        "proximal": (fine,),
+        "episode": ((rows,),),
+        "baseline": ((rows,),),
+        "intervened": ((rows, horizon),),
+    }
     for name, shapes in optional.items():
         field = getattr(trajectory, name)
         if field is not None and tuple(field.shape) not in shapes:
@@ -297,7 +307,7 @@ class Batch(Generic[A]):
         def take(leaf: Any) -> Any:
             return leaf[b, c][:, None]
 
-        special = {"group": t.group[b], "task": t.task[b], "episode": None if t.episode is None else t.episode[b]}
+        special = {name: None if (field := getattr(t, name)) is None else field[b] for name in _BY_ROW}
 
         def around(leaf: Any) -> Any:
             return stack([leaf[b, c], leaf[b, c + 1]], axis=1)

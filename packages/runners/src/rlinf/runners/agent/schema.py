@@ -99,6 +99,11 @@ class AgentConfig(ReasoningConfig):
         return False
 
     @property
+    def can_compare_with_greedy(self) -> bool:
+        """What tools answer is part of an episode, and there is no likeliest one."""
+        return False
+
+    @property
     def measured_agent(self) -> Mapping[str, Any] | None:
         """What an evaluation depends on beside problems, sampling and reward."""
         return {key: value for key, value in resolved(self.agent).items() if key not in _NOT_MEASURED}

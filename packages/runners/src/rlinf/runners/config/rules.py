@@ -28,7 +28,7 @@ NEEDS: Final[Mapping[Need, str]] = {
     "reference": "a reference policy",
     "proximal": "decisions that the trainer scores again before each update",
     "version": "a count of the weights' versions",
-    "baseline": "the score of a greedy answer to each question, which nothing here makes",
+    "baseline": "the score of a greedy answer to each question, which only runs of task type reasoning make",
     "regression": "a flow whose decisions can be regressed on",
     "sum_pi_squared": "the sums of squared probabilities of each token, which no trainer here says",
     "group": "groups of more than one",

@@ -23,13 +23,13 @@ class ReasoningRolloutWorker(LanguageRolloutWorker):
         """One response for each member; those of an aborted group go on from what they had written."""
         problems = self.engine.problems
         prompt, sampling = problems.prompt(job.split, prompt_group.problem), problems.stopped(job.sampling)
-        before = prompt_group.partial or (None,) * job.samples
+        before = prompt_group.partial or (None,) * job.members
         members = [self._member(job, prompt_group, prompt, sampling, member, part) for member, part in enumerate(before)]
         return tuple(await asyncio.gather(*members))
 
     def abort_group(self, job: JobSpec, prompt_group: PromptGroup) -> None:
         """Each member is one request."""
-        self.engine.generator.abort([_request(job, prompt_group, member) for member in range(job.samples)])
+        self.engine.generator.abort([_request(job, prompt_group, member) for member in range(job.members)])
 
     def kept(self, job: JobSpec, prompt_group: PromptGroup, members: tuple[Written, ...]) -> PromptGroup:
         """With all that was written, if anything was."""
@@ -45,12 +45,14 @@ class ReasoningRolloutWorker(LanguageRolloutWorker):
         member: int,
         partial: Completion[Any] | None,
     ) -> Completion[Any]:
-        """One response; goes on with what an aborted one had written, unless that was its end."""
+        """One response, the likeliest for a baseline; goes on with what an aborted one had written, unless that was its end."""
         if partial is not None and partial.finish != "abort":
             return partial
         # Neither job nor worker is in it, so that a group draws the same in whichever it is written.
         seed = keyed_seed(self.cfg.runner.seed, f"rollout/{job.split}", prompt_group.group, member)
         request = _request(job, prompt_group, member)
+        if member == job.samples:
+            sampling = replace(sampling, temperature=0.0)
         found = await complete(self.engine.generator, prompt, sampling, seed=seed, request_id=request, partial=partial)
         return as_numpy(found)
 

@@ -78,7 +78,9 @@ def _room_for_prompts(cfg: ReasoningConfig) -> ConfigError | None:
 
 
 def _needs(cfg: ReasoningConfig) -> ConfigError | None:
-    unmet: dict[Need, str] = dict.fromkeys(("baseline", "sum_pi_squared"), "Choose another algorithm.adv_type.")
+    unmet: dict[Need, str] = {"sum_pi_squared": "Choose another algorithm.adv_type."}
+    if not cfg.can_compare_with_greedy:
+        unmet["baseline"] = "Choose another algorithm.adv_type."
     if cfg.rollout.group_size == 1:
         unmet["group"] = "Raise rollout.group_size."
     return needs_met(cfg.algorithm, cfg.actor.model, cfg.reference, unmet)

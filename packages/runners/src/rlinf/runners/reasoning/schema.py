@@ -10,6 +10,7 @@ from typing import Any, Literal, Self, cast
 
 from rlinf.core.capabilities import HasCasting, HasPrecision, PacksRows
 from rlinf.core.config import expect_range, expect_seconds
+from rlinf.core.declarations import needs_of
 from rlinf.core.errors import ConfigError
 from rlinf.core.language.generation import HOTTEST, GeneratorConfig, SamplingConfig
 from rlinf.core.language.problems import Problem, TaskConfig
@@ -306,6 +307,16 @@ class ReasoningConfig(RunConfig):
     def eval_sampling(self) -> SamplingConfig:
         """How the tokens of an evaluation are drawn."""
         return replace(self.rollout.sampling_params, temperature=self.eval.temperature)
+
+    @property
+    def can_compare_with_greedy(self) -> bool:
+        """A response is written from its prompt alone, so that the likeliest one can be written, too."""
+        return True
+
+    @property
+    def compares_with_greedy(self) -> bool:
+        """Whether the advantage compares responses with the likeliest one, which is then written and scored for each problem."""
+        return "baseline" in needs_of(self.algorithm.advantage)
 
     @property
     def measured_agent(self) -> Mapping[str, Any] | None:

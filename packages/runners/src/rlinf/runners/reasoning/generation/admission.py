@@ -48,6 +48,8 @@ class GroupReport:
     """What was asked; None where the report carries no texts."""
     answer: str = ""
     """What is right."""
+    baseline: float | None = None
+    """The reward of the likeliest response, with which the others are compared; None where none was written."""
 
     @property
     def tokens(self) -> int:

@@ -110,6 +110,7 @@ class Generation:
             sampling=config.rollout.sampling_params,
             # `runner.transcripts` counts problems of an iteration, not of a wave.
             shown=config.runner.transcripts if wave == 0 else 0,
+            baseline=config.compares_with_greedy,
         )
         return self._jobs.start(job)
 
@@ -150,6 +151,7 @@ class Generation:
             "rollout/lag_max": float(max(lags, default=0)),
             **{f"rollout/{name}": math.fsum(r.measured[name] for r in responses) / count for name in _measured(responses)},
             **_parts(responses),
+            **_baseline(reports),
         }
 
 
@@ -166,6 +168,12 @@ def _parts(responses: Sequence[Response]) -> Mapping[str, float]:
     for name in sorted({name for response in responses for name in response.parts}):
         found |= _spread(f"rollout/reward/{name}", [r.parts[name] for r in responses if name in r.parts])
     return found
+
+
+def _baseline(reports: Sequence[GroupReport]) -> Mapping[str, float]:
+    """The mean of what groups are compared with, where they are compared with a response of their own."""
+    found = [report.baseline for report in reports if report.baseline is not None]
+    return {"rollout/baseline": math.fsum(found) / len(found)} if found else {}
 
 
 def _spread(name: str, values: Sequence[float]) -> Mapping[str, float]:

@@ -78,8 +78,15 @@ class JobSpec:
     """How tokens are drawn."""
     shown: int
     """How many groups' texts the reports carry."""
+    baseline: bool = False
+    """Whether each group has one member more, the last, which is the likeliest response: the others are compared with its score."""
     origin: int | None = None
     """The rollout worker that had these groups before, and handed them over; None for the shares of all workers."""
+
+    @property
+    def members(self) -> int:
+        """How many responses are written for each group."""
+        return self.samples + self.baseline
 
     def share(self, rank: int, ranks: int) -> tuple[tuple[PromptGroup, ...], int]:
         """The groups that one rollout worker begins, and how many of them it must finish."""

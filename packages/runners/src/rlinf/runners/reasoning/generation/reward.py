@@ -11,7 +11,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, cast
+
+import numpy as np
 
 from rlinf.core.data import Trajectory
 from rlinf.core.errors import RLinfError
@@ -152,7 +155,7 @@ class LanguageRewardWorker(Worker, ABC):
             reports[group] = self._report(job, item, scores, rewards, with_text=with_text)
             del pending[group]
             if job.split == "train":
-                self._keep(item.written, rewards, channels)
+                self._keep(job, item.written, rewards, channels)
 
     def _begin(self, job: JobSpec, written: WrittenGroup) -> Pending:
         state, number = self._ready(), written.prompt_group.problem
@@ -174,7 +177,10 @@ class LanguageRewardWorker(Worker, ABC):
     ) -> GroupReport:
         state, written, prompt_group = self._ready(), item.written, item.written.prompt_group
         scored = zip(rewards, scores.values, written.completions, item.texts, strict=True)
-        responses = [self.response(member, reward, score, text if with_text else None) for reward, score, member, text in scored]
+        responses = [
+            self.response(member, reward, score, text if with_text else None)
+            for reward, score, member, text in islice(scored, job.samples)
+        ]
         return GroupReport(
             group=prompt_group.group,
             problem=prompt_group.problem,
@@ -182,9 +188,10 @@ class LanguageRewardWorker(Worker, ABC):
                 response if response.failure else dataclasses.replace(response, parts=scores.of(row))
                 for row, response in enumerate(responses)
             ),
-            oldest=min((c.oldest for c in written.completions if c.oldest is not None), default=None),
+            oldest=min((c.oldest for c in written.completions[: job.samples] if c.oldest is not None), default=None),
             prompt=state.problems.text(job.split, prompt_group.problem) if with_text else None,
             answer=state.problems.get(job.split, prompt_group.problem).answer if with_text else "",
+            baseline=rewards[-1] if job.baseline else None,
         )
 
     def shaped(self, scores: Sequence[float], members: Sequence[Written]) -> list[float]:
@@ -195,10 +202,12 @@ class LanguageRewardWorker(Worker, ABC):
         taken = penalty(["t " * len(member) for member in members], [""] * len(members))
         return [score + overlong.weight * minus for score, minus in zip(scores, taken, strict=True)]
 
-    def _keep(self, written: WrittenGroup, rewards: Sequence[float], channels: Channels | None) -> None:
+    def _keep(self, job: JobSpec, written: WrittenGroup, rewards: Sequence[float], channels: Channels | None) -> None:
         state = self._ready()
         prompt_group = written.prompt_group
-        rows = self.rows(prompt_group, written.completions, rewards)
+        rows = self.rows(prompt_group, written.completions[: job.samples], rewards[: job.samples])
+        if job.baseline:
+            rows = dataclasses.replace(rows, baseline=np.full(len(rows), rewards[-1], np.float32))
         state.kept[prompt_group.group] = rows
         if channels is not None:
             request = ReferenceRequest(reward_rank=self.rank, trajectory=rows)

@@ -57,6 +57,13 @@ def test_threads_that_wait_for_each_other_soon_sleep(name: str, value: str, seen
     assert done.stdout.split() == [seen, "False"]
 
 
+def test_a_variable_of_rlinf_that_nobody_reads_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLINF_TIMEOUT", "180")
+    done = run("return 0")
+    assert (done.returncode, done.stderr.count("\n")) == (0, 1)
+    assert done.stderr.startswith("RLINF_TIMEOUT is set, and nobody reads it: set cluster.timeout_s")
+
+
 def test_a_workers_own_frames_come_first_and_all_frames_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     whole, own = "Traceback (most recent call last):\n  File calls\n  File x", "Traceback (most recent call last):\n  File x"
     error = WorkerError("env", 0, "interact", "ValueError: no", remote_traceback=whole, folded=own)

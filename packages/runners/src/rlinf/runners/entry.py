@@ -13,6 +13,7 @@ from types import FrameType
 from rlinf.core.errors import RefusedByWorker, RLinfError, WorkerError
 from rlinf.core.installing import import_from_here
 from rlinf.runners.bytecode import keep_bytecode
+from rlinf.runners.config.compat import VARIABLES
 
 INTERRUPTED = 130
 _SPINS = "10000"
@@ -34,6 +35,8 @@ def run_app(main: Callable[[Sequence[str]], int], argv: Sequence[str] | None = N
     """
     keep_bytecode()
     import_from_here()
+    for name in sorted(VARIABLES.keys() & os.environ.keys()):
+        sys.stderr.write(f"{name} is set, and nobody reads it: {VARIABLES[name]}.\n")
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", _SPINS)
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -379,3 +379,10 @@ TASK_TYPES: Final[Mapping[str, str]] = {
     "coding_online_rl": "It is 'agent', with the workflow 'online'.",
 }
 """What to say of a word that is no task type."""
+
+VARIABLES: Final[Mapping[str, str]] = {
+    "RLINF_TIMEOUT": "set cluster.timeout_s (of every wait), runner.timeout_s and the timeout_s of the trainer, in seconds",
+    "RLINF_CATCH_FAILURE": "leave it out: the end of a process is always noticed; env.max_restarts and rollout.max_restarts count",
+    "RLINF_CODE_WORKING_DIR": "leave it out: workers import from the folder in which the run was started, and from PYTHONPATH",
+}
+"""Environment variables that nobody reads here, and what stands for them."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,8 @@ from rlinf.core.errors import ContractError
 from rlinf.core.off_policy import HasLatentAction, HasQFunctions
 from rlinf.core.testing.policy.subject import Module, PolicySubject
 
+_Gradient = dict[str, NDArray[np.float32]]
+"""By parameter."""
 _GROUPS, _GROUP_SIZE, _LIMIT = 32, 16, 6.0
 
 
@@ -53,9 +57,14 @@ def unbiased(subject: PolicySubject) -> None:
         return
     # One state and many actions: the expectation is 0 in each state by itself.
     one = {key: np.repeat(leaf, _GROUP_SIZE, axis=0) for key, leaf in subject.observation(1).items()}
-    gradients = np.stack([_score_gradient(subject, policy, one, 100 + group) for group in range(_GROUPS)])
+    gradients = (_score_gradient(subject, policy, one, 100 + group) for group in range(_GROUPS))
     half = _GROUPS // 2
-    along = gradients[half:] @ gradients[:half].mean(axis=0)
+    # One after the other: a policy may have millions of parameters.
+    direction = next(gradients)
+    for gradient in islice(gradients, half - 1):
+        for name, leaf in gradient.items():
+            direction[name] = direction[name] + leaf if name in direction else leaf
+    along = np.array([_along(direction, gradient) / half for gradient in gradients])
     error = along.std(ddof=1) / np.sqrt(half)
     if along.mean() > _LIMIT * error:
         problem = f"the mean of ∇ log π over sampled actions is {along.mean() / max(error, 1e-30):.1f} standard errors from 0"
@@ -63,14 +72,19 @@ def unbiased(subject: PolicySubject) -> None:
         raise ContractError("Decision.logprob", f"expected the density of the sampled actions; {problem}", remedy)
 
 
-def _score_gradient(subject: PolicySubject, policy: Module, observation: dict[str, Any], seed: int) -> NDArray[np.float64]:
-    """∇ of the mean log-probability of freshly drawn actions, as one vector."""
+def _score_gradient(subject: PolicySubject, policy: Module, observation: dict[str, Any], seed: int) -> _Gradient:
+    """∇ of the mean log-probability of freshly drawn actions, by parameter."""
     batch = subject.batch([subject.decide(observation, seed)])
     _forget(policy)
     subject.policy.default_forward(batch).logprob.mean().backward()
-    found = [as_numpy(p.grad.double()).ravel() for _, p in policy.named_parameters() if p.grad is not None]
+    found = {name: as_numpy(p.grad.float()).ravel() for name, p in policy.named_parameters() if p.grad is not None}
     _forget(policy)
-    return np.concatenate(found) if found else np.zeros(1)
+    return found
+
+
+def _along(direction: _Gradient, gradient: _Gradient) -> float:
+    """The inner product of two gradients."""
+    return math.fsum(float(leaf @ direction[name]) for name, leaf in gradient.items() if name in direction)
 
 
 def _capable(subject: PolicySubject) -> Iterator[Any]:

@@ -18,17 +18,17 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, cast
 
 import numpy as np
 import torch
-import transformers
 
 from rlinf.core.language.generation import SamplingConfig
 from rlinf.engines.generation import HFGeneratorConfig
 from rlinf.models.language import CausalLMConfig, LanguageModel
 
-_hf = cast("Any", transformers)
+_hf: Any = import_module("transformers")
 
 
 @dataclass(frozen=True, slots=True)

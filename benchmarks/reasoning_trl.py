@@ -8,12 +8,11 @@ import os
 import time
 from importlib import import_module
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
-import transformers
 
-_hf = cast("Any", transformers)
+_hf: Any = import_module("transformers")
 _trl: Any = import_module("trl")
 _datasets: Any = import_module("datasets")
 

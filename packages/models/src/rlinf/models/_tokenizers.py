@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from tokenizers.trainers import BpeTrainer
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+_hf: Any = import_module("transformers")
 SPECIAL = ("<pad>", "<bos>", "<eos>", "<image>")
 """Ids 0 to 3."""
 
@@ -47,10 +48,9 @@ def tiny_tokenizer(vocab_size: int = 384) -> Any:
     alphabet = ByteLevel.alphabet()
     trainer = BpeTrainer(vocab_size=vocab_size, special_tokens=list(SPECIAL), initial_alphabet=alphabet, show_progress=False)
     tokenizer.train_from_iterator(_WORDS, trainer)
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token=SPECIAL[0], bos_token=SPECIAL[1], eos_token=SPECIAL[2])
+    return _hf.PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token=SPECIAL[0], bos_token=SPECIAL[1], eos_token=SPECIAL[2])
 
 
 def read_tokenizer(folder: Path | str) -> Any:
     """The tokenizer of a folder of Hugging Face; nothing is downloaded."""
-    make: Any = AutoTokenizer
-    return make.from_pretrained(str(Path(folder).expanduser()), local_files_only=True)
+    return _hf.AutoTokenizer.from_pretrained(str(Path(folder).expanduser()), local_files_only=True)

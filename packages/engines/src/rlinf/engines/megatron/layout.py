@@ -166,7 +166,7 @@ def _read(file: Path) -> Mapping[str, Tensor]:
 
 def _shape(network: Path) -> Shape:
     require_modules("transformers", place="convert", extra="rlinf-engines[megatron]")
-    from transformers import AutoConfig
+    from transformers.models.auto.configuration_auto import AutoConfig
 
     config: Any = cast("Any", AutoConfig).from_pretrained(str(network), local_files_only=True)
     shape = Shape.of(config)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoModel, AutoTokenizer
 
 from rlinf.core.errors import CheckpointError
 from rlinf.envs.tools.embedding import Embedding
+
+_hf: Any = import_module("transformers")
 
 
 class VectorIndex:
@@ -32,11 +34,9 @@ class VectorIndex:
     def __init__(self, texts: Sequence[str], config: Embedding) -> None:
         self._config = config
         folder = str(Path(config.model_path).expanduser())
-        tokenizers: Any = AutoTokenizer
-        models: Any = AutoModel
         try:
-            self._tokenizer: Any = tokenizers.from_pretrained(folder, local_files_only=True)
-            self._model: Any = models.from_pretrained(folder, local_files_only=True).to(config.device).eval()
+            self._tokenizer: Any = _hf.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+            self._model: Any = _hf.AutoModel.from_pretrained(folder, local_files_only=True).to(config.device).eval()
         except (OSError, ValueError, KeyError) as error:
             found = f"no model in '{config.model_path}' ({str(error).splitlines()[0]})"
             raise CheckpointError("embedding.model_path", found, "Point to a folder of transformers.") from error

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import cast
 
 from torch import Tensor, nn
-from transformers import Qwen3Config, Qwen3Model, SiglipVisionConfig, SiglipVisionModel
+from transformers.models.qwen3.configuration_qwen3 import Qwen3Config
+from transformers.models.qwen3.modeling_qwen3 import Qwen3Model
+from transformers.models.siglip.configuration_siglip import SiglipVisionConfig
+from transformers.models.siglip.modeling_siglip import SiglipVisionModel
 
 from rlinf.models.gr00t.shapes import GR00TShape, LanguageShape, VisionShape
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from transformers import core_model_loading
 
 from rlinf.core.errors import CheckpointError
 from rlinf.models.language.network import Network, as_network
 from rlinf.models.lora import adapter_state, merged_state
 from rlinf.models.seeding import seeded_weights
 
-_loading: Any = core_model_loading
+_loading: Any = import_module("transformers.core_model_loading")
 
 
 def folder_weights(network: nn.Module) -> dict[str, Tensor]:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import transformers
 from numpy.typing import NDArray
 
 from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.core.language.problems import ShownPrompt
 from rlinf.models.language.images import IMAGE_GRID, IMAGE_PATCHES
 
-_hf: Any = transformers
+_hf: Any = import_module("transformers")
 _MOST_PIXELS: Final = 28 * 28 * 1280
 """Of a picture for a preset, as for Qwen2-VL."""
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from importlib import import_module
 from typing import Any, Final, cast
 
 import torch
-import transformers
 from torch import Tensor
 
 from rlinf.core.errors import CheckpointError, ConfigError, UnknownName, did_you_mean
@@ -24,7 +24,7 @@ from rlinf.models.language.vocabulary import IMAGE_TOKENS
 from rlinf.models.lora import apply_lora
 from rlinf.models.seeding import seeded_weights
 
-_hf: Any = transformers
+_hf: Any = import_module("transformers")
 _TYPES: Final = {"fp32": torch.float32, "bf16": torch.bfloat16}
 _NOISE: Final = re.compile(r"drop|jitter")
 """Names of what makes a forward pass random."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-import transformers
 from tokenizers import AddedToken, Regex, Tokenizer
 from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.decoders import Fuse
@@ -18,6 +18,7 @@ from rlinf.core.errors import CheckpointError
 from rlinf.models._tokenizers import read_tokenizer
 from rlinf.models.language.vocabulary import SPECIAL, TokensConfig
 
+_hf: Any = import_module("transformers")
 CHAT: Final = (
     "{% for message in messages %}{{ message['role'] }}: "
     # Not a block of its own, behind which a line break would be left out.
@@ -46,7 +47,7 @@ def made(config: TokensConfig, corpus: Iterable[str]) -> Any:
         _fill_up(own, config.vocabulary - len(config.words))
         own.add_tokens([AddedToken(word, normalized=False) for word in config.words])
     pad, bos, eos, _ = SPECIAL
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=own, pad_token=pad, bos_token=bos, eos_token=eos)
+    tokenizer = _hf.PreTrainedTokenizerFast(tokenizer_object=own, pad_token=pad, bos_token=bos, eos_token=eos)
     return _chatting(tokenizer)
 
 

@@ -7,7 +7,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers.models.llama.configuration_llama import LlamaConfig
+from transformers.models.llama.modeling_llama import LlamaForCausalLM
 
 from rlinf.core.errors import ShapeError
 from rlinf.models.openvla.architecture import PrismaticConfig, TextConfig

@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from transformers import GemmaConfig
 from transformers.models.gemma import modeling_gemma as gemma
+from transformers.models.gemma.configuration_gemma import GemmaConfig
 
 
 class AdaRMSNorm(nn.Module):

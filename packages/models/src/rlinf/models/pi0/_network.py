@@ -15,7 +15,12 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import GemmaConfig, PaliGemmaConfig, PaliGemmaModel, PI0Config, PI0ForConditionalGeneration, SiglipVisionConfig
+from transformers.models.gemma.configuration_gemma import GemmaConfig
+from transformers.models.paligemma.configuration_paligemma import PaliGemmaConfig
+from transformers.models.paligemma.modeling_paligemma import PaliGemmaModel
+from transformers.models.pi0.configuration_pi0 import PI0Config
+from transformers.models.pi0.modeling_pi0 import PI0ForConditionalGeneration
+from transformers.models.siglip.configuration_siglip import SiglipVisionConfig
 
 from rlinf.core.errors import ConfigError
 from rlinf.models.pi0._ada_gemma import AdaGemma

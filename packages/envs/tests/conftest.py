@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -10,6 +11,9 @@ import pytest
 from rlinf.envs.assembly import SequentialVectorEnv, assemble
 from rlinf.envs.wrappers.episodes import EpisodeStatistics
 
+# robosuite compiles its arithmetic at the first step, which costs more than its tests have steps to gain.
+os.environ.setdefault("NUMBA_DISABLE_JIT", "1")
+# Whether a simulator is installed is asked of `find_spec`: an import costs seconds in every process that collects its tests.
 # Tests are imported without their folder on the path, and some share what lies beside them.
 sys.path.insert(0, str(Path(__file__).parent))
 

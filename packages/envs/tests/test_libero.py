@@ -44,8 +44,16 @@ def make(assets, num_envs=1, *, limit=None, ignore=False, task_ids=(0,), **field
     return config.make(num_envs, max_episode_steps=limit, ignore_terminations=ignore, render=False)
 
 
+@pytest.fixture(scope="module")
+def used(assets):
+    """An environment that several tests play in; to compile its model takes a second."""
+    env = make(assets, obs_mode="state", settle_steps=2, limit=50, ignore=True)
+    yield env
+    env.close()
+
+
 def test_contract(assets):
-    EnvContract(factory=lambda: make(assets, 2, obs_mode="state", settle_steps=1, limit=4), steps=2).run()
+    EnvContract(factory=lambda: make(assets, 2, obs_mode="state", settle_steps=0, limit=4), steps=2).run()
 
 
 @needs_gl
@@ -70,17 +78,16 @@ def test_a_shipped_initial_state_depends_on_its_number_alone(assets):
         env.reset(seed=1, options={"init_id": 50})
 
 
-def test_a_reset_forgets_the_contacts_of_earlier_episodes(assets):
-    used, fresh = (make(assets, obs_mode="state", settle_steps=2, limit=50, ignore=True) for _ in range(2))
+def test_a_reset_forgets_the_contacts_of_earlier_episodes(assets, used):
+    fresh = make(assets, obs_mode="state", settle_steps=2, limit=50, ignore=True)
     for seed, steps in ((11, 40), (12, 17)):
         trace(used, seed, steps)
     assert trace(used, 3, 15) == trace(fresh, 3, 15)
 
 
-def test_the_goal_is_seen(assets):
+def test_the_goal_is_seen(assets, used):
     """The bowl is put where the goal wants it, which no policy does in one step."""
-    for ignore in (False, True):
-        env = make(assets, obs_mode="state", ignore=ignore)
+    for ignore, env in ((False, make(assets, obs_mode="state", settle_steps=0)), (True, used)):
         env.reset(seed=1, options={"init_id": 0})
         inner = env.unwrapped.envs[0].simulation.env.env
         bowl, plate = (inner.objects_dict[name].joints[-1] for name in ("akita_black_bowl_1", "plate_1"))
@@ -94,7 +101,6 @@ def test_the_goal_is_seen(assets):
         assert infos["success"][0]
         assert reward[0] == 1.0
         assert terminated[0] == (not ignore)
-        env.close()
 
 
 @needs_gl

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ from rlinf.core.errors import ConfigError
 from rlinf.core.testing.env import EnvContract
 from rlinf.envs import ManiSkill
 
-pytest.importorskip("mani_skill", reason="the extra rlinf-envs[maniskill] is not installed")
+if find_spec("mani_skill") is None:
+    pytest.skip("the extra rlinf-envs[maniskill] is not installed", allow_module_level=True)
 
 
 def make(num_envs, *, limit=None, ignore=True, **fields):

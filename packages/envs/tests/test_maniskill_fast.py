@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import numpy as np
 import pytest
 
 from rlinf.envs import ManiSkill
 
-pytest.importorskip("mani_skill", reason="the extra rlinf-envs[maniskill] is not installed")
+if find_spec("mani_skill") is None:
+    pytest.skip("the extra rlinf-envs[maniskill] is not installed", allow_module_level=True)
 
 CASES = [
     ("PushCube-v1", "pd_joint_delta_pos"),

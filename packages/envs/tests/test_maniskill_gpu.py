@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import gymnasium
 import numpy as np
 import pytest
@@ -11,7 +13,8 @@ from rlinf.core.testing.env import EnvContract
 from rlinf.envs import ManiSkill
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("mani_skill", reason="the extra rlinf-envs[maniskill] is not installed")
+if find_spec("mani_skill") is None:
+    pytest.skip("the extra rlinf-envs[maniskill] is not installed", allow_module_level=True)
 
 
 class FakePush(gymnasium.Env):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,8 @@ from rlinf.core.errors import ConfigError
 from rlinf.core.testing.env import EnvContract
 from rlinf.envs.maniskill import ManiSkill, maniskill
 
-pytest.importorskip("mani_skill", reason="the extra rlinf-envs[maniskill] is not installed")
+if find_spec("mani_skill") is None:
+    pytest.skip("the extra rlinf-envs[maniskill] is not installed", allow_module_level=True)
 
 
 def make(num_envs=2, limit=4, **fields):

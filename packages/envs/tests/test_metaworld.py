@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ from rlinf.core.testing.env import EnvContract
 from rlinf.envs.metaworld import TASKS, MetaWorld
 from rlinf.envs.rendering.mujoco import can_render
 
-pytest.importorskip("metaworld", reason="the extra rlinf-envs[metaworld] is not installed")
+if find_spec("metaworld") is None:
+    pytest.skip("the extra rlinf-envs[metaworld] is not installed", allow_module_level=True)
 needs_gl = pytest.mark.skipif(not can_render(), reason="MuJoCo can't draw here: install libegl1 and libgl1-mesa-dri, or libosmesa6")
 
 

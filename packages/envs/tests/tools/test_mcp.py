@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,8 @@ from rlinf.core.agents import ToolBox, ToolCall, ToolLimits, ToolResult
 from rlinf.core.errors import ConfigError
 from rlinf.envs.tools.mcp import MCP, close_mcp_servers
 
-pytest.importorskip("mcp")
+if find_spec("mcp") is None:
+    pytest.skip("needs mcp", allow_module_level=True)
 SERVER = str(Path(__file__).with_name("mcp_server.py"))
 STDIO = MCP(command=(sys.executable, SERVER), server="toy")
 

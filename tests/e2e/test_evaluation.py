@@ -79,6 +79,7 @@ def test_a_policy_decides_while_its_last_chunk_is_executed(app: Any) -> None:
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 @pytest.mark.usefixtures("shared_ray")
 def test_a_chunk_is_executed_on_ray_while_another_process_decides(app: Any) -> None:
     """Chunks in execution travel with the observations of two env workers; the numbers are those of one process."""

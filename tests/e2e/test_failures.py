@@ -17,6 +17,13 @@ from rlinf.runners import read_checkpoint
 EXPERIMENT = "faulty"
 
 
+def found_here(app: Any, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment is a module of the folder in which the command is run, which no path names."""
+    (app.logs / f"{module}.py").write_text((Path(__file__).parent / "faulty.py").read_text())
+    monkeypatch.chdir(app.logs)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
@@ -51,16 +58,13 @@ def test_a_traceback_is_shown_when_asked_for(app: Any) -> None:
     assert "Traceback" in app.train_here("runner.max_step=3", "--traceback")[1]
 
 
-@pytest.mark.parametrize("backend", [pytest.param("ray", marks=pytest.mark.ray), "local"])
+@pytest.mark.parametrize("backend", [pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.slow]), "local"])
 def test_a_worker_that_raises_ends_the_run_with_the_first_cause(
     app: Any, faulty: list[str], backend: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if backend == "ray":
         request.getfixturevalue("shared_ray")
-    # The environment is a module of the folder in which the command is run, which no path names.
-    (app.logs / f"my_{backend}.py").write_text((Path(__file__).parent / "faulty.py").read_text())
-    monkeypatch.chdir(app.logs)
-    monkeypatch.setattr(sys, "path", [*sys.path])
+    found_here(app, f"my_{backend}", monkeypatch)
     code, errors = app.train_here(
         *faulty, f"env.train.env_type=my_{backend}:Faulty", f"cluster.backend={backend}", "env.train.init_params.raise_at=30"
     )
@@ -93,7 +97,10 @@ def test_an_interrupt_stops_everything(app: Any, faulty: list[str], processes: A
 
 @pytest.mark.ray
 @pytest.mark.usefixtures("shared_ray")
-def test_a_killed_worker_ends_the_run_soon(app: Any, faulty: list[str], processes: Any, tmp_path: Path) -> None:
+def test_a_killed_worker_ends_the_run_soon(
+    app: Any, faulty: list[str], processes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found_here(app, "my_env", monkeypatch)
     pid_file = tmp_path / "env.pid"
     before = processes.descendants(os.getpid())
     below: set[int] = set()
@@ -107,7 +114,8 @@ def test_a_killed_worker_ends_the_run_soon(app: Any, faulty: list[str], processe
         os.kill(victim, signal.SIGKILL)
 
     with processes.once(lambda: len(app.metrics(EXPERIMENT)) >= 2, kill):
-        code, errors = app.train_here(*faulty, f"env.train.init_params.pid_file={pid_file}", "env.max_restarts=0")
+        mine = ("env.train.env_type=my_env:Faulty", f"env.train.init_params.pid_file={pid_file}")
+        code, errors = app.train_here(*faulty, *mine, "env.max_restarts=0")
         took = time.monotonic() - killed[0]
     assert code == 1, errors
     assert took < 25, f"{took:.1f} s: a few on an idle machine, and before Ray's own 30"
@@ -118,6 +126,7 @@ def test_a_killed_worker_ends_the_run_soon(app: Any, faulty: list[str], processe
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_a_killed_driver_leaves_no_orphans(app: Any, faulty: list[str], processes: Any) -> None:
     run = app.start(*faulty)
     try:

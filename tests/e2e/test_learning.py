@@ -21,6 +21,7 @@ def summary(app: Any, recipe: str, *overrides: str, timeout: float) -> dict[str,
     return json.loads((app.logs / recipe / "summary.json").read_text())
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_demo_learns_to_reach(app: Any) -> None:
     # What it learns is the same on Ray: test_modes.py.

@@ -38,7 +38,7 @@ def test_another_seed_gives_other_losses(app: Any, tiny: list[str]) -> None:
     assert losses[0] != losses[1]
 
 
-@pytest.mark.parametrize("backend", ["local", pytest.param("ray", marks=pytest.mark.ray)])
+@pytest.mark.parametrize("backend", ["local", pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.slow])])
 def test_two_actor_ranks_train_as_one(app: Any, tiny: list[str], backend: str, request: pytest.FixtureRequest) -> None:
     """Data-parallel training sees the same decisions, over messages or gloo; only their order within an epoch differs."""
     if backend == "ray":

@@ -18,6 +18,7 @@ SHORT = (*LOCAL, "runner.max_steps=2", "runner.val_check_interval=0", "env.eval.
 FIVE_STEPS = ("env.train.max_steps_per_rollout_epoch=5", "env.train.max_episode_steps=5", "env.eval.max_episode_steps=5")
 RECIPES = {
     "cartpole_ppo": ["env.train.max_steps_per_rollout_epoch=16", "actor.global_batch_size=64"],
+    "fetchreach_ppo_mlp": ["env.train.total_num_envs=4", *FIVE_STEPS, "actor.global_batch_size=10"],
     "halfcheetah_ppo": ["env.eval.max_episode_steps=20", "env.train.max_steps_per_rollout_epoch=20", "actor.global_batch_size=80"],
     "maniskill_grpo_mlp": ["env.train.total_num_envs=8", *FIVE_STEPS, "actor.global_batch_size=20"],
     "maniskill_reinforce_pp_mlp": ["env.train.total_num_envs=4", *FIVE_STEPS, "actor.global_batch_size=10"],

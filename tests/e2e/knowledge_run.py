@@ -20,8 +20,9 @@ def quick(groups: int, rows: int) -> tuple[str, ...]:
         "runner.max_steps=1",
         "runner.val_check_interval=0",
         f"runner.transcripts={groups}",
-        "sft.runner={max_steps: 1, steps_per_iteration: 50}",
-        "sft.before.runner={max_steps: 2, until_loss: null}",
-        "sft.before.before.runner={max_steps: 2, until_loss: null}",
+        "sft.runner={max_steps: 1, steps_per_iteration: 60}",
+        "sft.before.runner={max_steps: 1, steps_per_iteration: 20, until_loss: null}",
+        "sft.before.before.runner={max_steps: 1, steps_per_iteration: 20, until_loss: null}",
+        "actor.model.overrides.num_hidden_layers=2",
         "sft.actor.global_batch_size=16",
     )

@@ -8,7 +8,7 @@ import pytest
 
 RECIPES = ("maniskill_ppo_mlp", "maniskill_ppo_mlp_hybrid", "maniskill_ppo_mlp_local")
 DISAGGREGATED = "maniskill_ppo_mlp_disaggregated"
-SHORT = ("runner.max_steps=3", "runner.seed=11", "env.eval.final_episodes=16", "env.eval.video_cfg.save_video=false")
+SHORT = ("runner.max_steps=2", "runner.seed=11", "env.eval.final_episodes=16", "env.eval.video_cfg.save_video=false")
 COMPARED = ("train/loss", "train/policy_loss", "train/value_loss", "train/approx_kl", "env/return")
 
 
@@ -21,9 +21,9 @@ def test_all_modes_give_the_same_losses(app: Any, recipes: tuple[str, ...]) -> N
     for recipe in recipes:
         code, said = app.train_here("--config-name", recipe, *SHORT)
         assert code == 0, said
-        runs[recipe] = app.metrics(recipe)[:3]
+        runs[recipe] = app.metrics(recipe)[:2]
     first = runs[recipes[0]]
-    assert len({row["train/loss"] for row in first}) == 3, "the losses must change from step to step"
+    assert len({row["train/loss"] for row in first}) == 2, "the losses must change from step to step"
     for recipe in recipes[1:]:
         for expected, found in zip(first, runs[recipe], strict=True):
             for name in COMPARED:

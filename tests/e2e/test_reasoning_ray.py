@@ -47,7 +47,7 @@ def test_a_rollout_engine_that_is_killed_is_replaced_and_its_samples_are_written
 ) -> None:
     """To the last bit: the same seeds and weights write the same tokens, whoever writes them."""
     undisturbed = ReasoningApp(tmp_path / "undisturbed")
-    undisturbed.train("runner.max_steps=6", "runner.val_check_interval=0", REWARD)
+    undisturbed.train("runner.max_steps=4", "runner.val_check_interval=0", REWARD)
     expected = undisturbed.rows()
     pids = tmp_path / "pids"
 
@@ -56,9 +56,9 @@ def test_a_rollout_engine_that_is_killed_is_replaced_and_its_samples_are_written
         os.kill(int((pids / "1").read_text()), signal.SIGKILL)
 
     with processes.once(lambda: len(app.rows()) >= 2, kill):
-        app.train("runner.max_steps=6", *slow(app, pids), backend="ray")
+        app.train("runner.max_steps=4", *slow(app, pids), backend="ray")
     rows = app.rows()
-    assert rows[6]["rollout/restarts"] == 1
+    assert rows[4]["rollout/restarts"] == 1
     for step, row in expected.items():
         for name in COMPARED:
             assert rows[step][name] == pytest.approx(row[name], abs=1e-5), f"step {step}: {name}"

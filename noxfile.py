@@ -65,23 +65,26 @@ def _sync(session: nox.Session, environment: Path, *arguments: str) -> dict[str,
     """Makes an environment exactly what the lock says for these arguments; returns how to run in it."""
     env: dict[str, str | None] = {"UV_PROJECT_ENVIRONMENT": str(environment), "UV_LINK_MODE": _link_mode(), "VIRTUAL_ENV": None}
     session.run_install("uv", "sync", "--quiet", "--no-default-groups", *arguments, env=env, external=True)
-    _share_bytecode(environment)
     return env
 
 
 def _share_bytecode(environment: Path) -> None:
     """Links what Python has compiled in our other environments, where uv has linked the same sources: torch alone takes 4 CPU-s."""
-    found = {path.parent.name: path for path in environment.glob("lib/python*/site-packages")}
-    for theirs in ROOT.glob(".nox/*/lib/python*/site-packages"):
-        ours = found.get(theirs.parent.name)
-        if ours is None or ours == theirs:
-            continue
-        for compiled in theirs.glob("**/__pycache__/*.pyc"):
-            source = compiled.parent.parent / f"{compiled.name.split('.')[0]}.py"
-            link, same = ours / compiled.relative_to(theirs), ours / source.relative_to(theirs)
-            if not link.exists() and source.exists() and same.exists() and source.samefile(same):
-                link.parent.mkdir(exist_ok=True)
-                link.hardlink_to(compiled)
+    ours = next(environment.glob("lib/python*/site-packages"), None)
+    if ours is None:  # not made yet
+        return
+    for theirs in set(ROOT.glob(f".nox/*/lib/{ours.parent.name}/site-packages")) - {ours}:
+        for folder, below, files in os.walk(theirs):
+            mine = ours / Path(folder).relative_to(theirs)
+            if mine.name != "__pycache__":
+                below[:] = [name for name in below if name == "__pycache__" or (mine / name).is_dir()]
+                continue
+            for name in set(files).difference(os.listdir(mine) if mine.is_dir() else ()):
+                compiled, source = Path(folder) / name, f"{name.split('.')[0]}.py"
+                sources = compiled.parents[1] / source, mine.parent / source
+                if all(map(Path.is_file, sources)) and sources[0].samefile(sources[1]):
+                    mine.mkdir(exist_ok=True)
+                    (mine / name).hardlink_to(compiled)
 
 
 def _house(session: nox.Session, *command: str, silent: bool = False, codes: tuple[int, ...] = (0,)) -> str:
@@ -137,6 +140,7 @@ def _tests(part: str) -> None:
     def tests(session: nox.Session) -> None:
         extras = [f"--package=rlinf-{part}", *(f"--extra={extra}" for extra in EXTRAS.get(part, ()))]
         env = _sync(session, Path(session.virtualenv.location), *extras, "--group=test")
+        _share_bytecode(Path(session.virtualenv.location))
         session.run("python", "tests/isolated/strangers.py", part, env=env)
         if part == "scheduler":  # a process that has joined a Ray is no place to test what is refused without one
             for marked, processes in (("ray and not slow", PARALLEL), ("not ray and not slow", CROWDED)):
@@ -163,6 +167,7 @@ def isolated(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def docs(session: nox.Session) -> None:
     """Every Python block of every document runs, every link leads somewhere."""
+    _share_bytecode(HOUSE)
     _house(session, "pytest", "-q", "-n", "2", "tests/docs", *session.posargs)
 
 

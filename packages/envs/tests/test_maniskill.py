@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from importlib.util import find_spec
 
 import numpy as np
@@ -10,6 +11,7 @@ from rlinf.core.capabilities import HasExpert
 from rlinf.core.errors import ConfigError
 from rlinf.core.testing.env import EnvContract
 from rlinf.envs import ManiSkill
+from rlinf.envs.remote import Remote
 
 if find_spec("mani_skill") is None:
     pytest.skip("the extra rlinf-envs[maniskill] is not installed", allow_module_level=True)
@@ -149,3 +151,17 @@ def test_the_way_without_vulkan_is_said_once(caplog):
         for _ in range(2):
             make(1).close()
     assert len([r for r in caplog.records if "no Vulkan" in r.message]) <= 1
+
+
+def test_another_process_gives_the_same_numbers():
+    settings = {"max_episode_steps": 8, "ignore_terminations": True, "render": False}
+    env, local = Remote(python=sys.executable, env="maniskill").make(2, **settings), ManiSkill().make(2, **settings)
+    told = []
+    for e in (env, local):
+        e.action_space.seed(0)
+        told.append([e.reset(seed=3)[0]["states"].tobytes()])
+        for _ in range(8):
+            observation, reward, *_ = e.step(e.action_space.sample())
+            told[-1] += [observation["states"].tobytes(), reward.tobytes()]
+        e.close()
+    assert told[0] == told[1]

@@ -169,23 +169,6 @@ def test_only_rlinf_is_lent(tmp_path):
     assert not os.path.exists(import_path[0])
 
 
-def test_maniskill_gives_the_same_numbers():
-    pytest.importorskip("mani_skill", reason="the extra rlinf-envs[maniskill] is not installed")
-    from rlinf.envs import ManiSkill
-
-    settings = {"max_episode_steps": 8, "ignore_terminations": True, "render": False}
-    env, local = Remote(python=sys.executable, env="maniskill").make(2, **settings), ManiSkill().make(2, **settings)
-    told = []
-    for e in (env, local):
-        e.action_space.seed(0)
-        told.append([e.reset(seed=3)[0]["states"].tobytes()])
-        for _ in range(8):
-            observation, reward, *_ = e.step(e.action_space.sample())
-            told[-1] += [observation["states"].tobytes(), reward.tobytes()]
-        e.close()
-    assert told[0] == told[1]
-
-
 @pytest.mark.slow
 def test_another_numpy(tmp_path):
     """An interpreter with NumPy 1.26 and without torch; fetches two packages."""

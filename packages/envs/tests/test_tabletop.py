@@ -54,7 +54,7 @@ def test_contract(task, mode):
 
 @pytest.mark.parametrize("task", TASKS)
 def test_results_do_not_depend_on_the_number_of_environments(task):
-    seeds = list(range(40, 54))
+    seeds = list(range(40, 47))
     single, several, many = (play(make(n, task=task, obs_mode="rgb", image_size=8), seeds, expert) for n in (1, 4, 7))
     assert single == several
     assert single == many

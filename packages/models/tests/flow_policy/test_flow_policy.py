@@ -71,6 +71,18 @@ def test_actions_have_the_units_of_the_environment():
     assert action[..., 1].max() > 3.0
 
 
+def test_a_number_that_can_be_but_one_says_nothing_of_the_others():
+    """As the gripper of an arm that holds it shut: soft actor-critics had an infinite log-probability."""
+    low, high = np.array([-1.0, 0.5], np.float32), np.array([1.0, 0.5], np.float32)
+    spec = dataclasses.replace(SPEC, action=ArraySpec(shape=(2,), dtype="float32", low=low, high=high))
+    policy = FlowPolicyConfig(num_q_heads=2, squash=True).build(spec, seed=0)
+    action, logprob = policy.sample_action(states(3), generator=seeded(0))
+    assert action[..., 1].eq(0.5).all()
+    logprob.sum().backward()
+    assert logprob.isfinite().all()
+    assert all(p.grad.isfinite().all() for p in policy.parameters() if p.grad is not None)
+
+
 def test_capabilities():
     policy = SMALL.build(SPEC, seed=0)
     for protocol in (HasSFTLoss, HasFlowRegression, HasNoiseSteering, HasExplorationSchedule):

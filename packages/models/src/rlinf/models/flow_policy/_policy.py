@@ -232,6 +232,8 @@ class SoftFlowPolicy(FlowPolicy):
         # The units are affine, so the difference of two points is the slope.
         one, zero = (self.normalize_actions.unnormalize(torch.full_like(chunk, unit)) for unit in (1.0, 0.0))
         scale = one - zero
+        # A number of the action that can be but one has no density; it says nothing of the others.
+        scale = torch.where(scale == 0.0, 1.0, scale)
         if not self.config.squash:
             return scale.log()
         return scale.log() + squash_log_slope(chunk)

@@ -1,5 +1,6 @@
 """The page "Your own policy", as the package of a stranger."""
 
+import json
 import os
 import re
 import subprocess
@@ -26,24 +27,44 @@ def installed(tmp_path_factory):
     return folder
 
 
-def rlinf(folder, *args):
-    command = [sys.executable, "-c", "import sys; from rlinf.core.commands import main; sys.exit(main())", *args]
-    environment = {**os.environ, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False, timeout=200)
+COMMANDS = {
+    "plugins": ["plugins", "rlinf.models"],
+    "check": ["check-policy", "linear_policy", "log_std=-1.0"],
+    "mistyped": ["check-policy", "linear_policy", "logstd=-1.0"],
+}
 
 
-def test_it_is_found(installed):
-    done = rlinf(installed, "plugins", "rlinf.models")
-    assert re.search(r"linear_policy +my_policy:LinearPolicyConfig  \(my-policy 1\.0\)", done.stdout)
+@pytest.fixture(scope="module")
+def done(installed):
+    """What the stranger's commands say, by name: the exit code, stdout and stderr. One process, since torch is slow to import."""
+    script = """
+import contextlib, io, json, sys
+from rlinf.core.commands import main
+for name, args in json.loads(sys.argv[1]).items():
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main(args)
+    print(json.dumps([name, code, out.getvalue(), err.getvalue()]))
+"""
+    command = [sys.executable, "-c", script, json.dumps(COMMANDS)]
+    environment = {**os.environ, "PYTHONPATH": str(installed), "OMP_NUM_THREADS": "1"}
+    ran = subprocess.run(command, env=environment, cwd=installed, capture_output=True, text=True, check=False, timeout=200)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return {name: rest for name, *rest in map(json.loads, ran.stdout.splitlines())}
 
 
-def test_it_keeps_the_contract(installed):
-    done = rlinf(installed, "check-policy", "linear_policy", "log_std=-1.0")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "agree" in done.stdout
+def test_it_is_found(done):
+    _, out, _ = done["plugins"]
+    assert re.search(r"linear_policy +my_policy:LinearPolicyConfig  \(my-policy 1\.0\)", out)
 
 
-def test_a_mistyped_hyper_parameter_is_named(installed):
-    done = rlinf(installed, "check-policy", "linear_policy", "logstd=-1.0")
-    assert done.returncode == 2
-    assert "Did you mean 'log_std'" in done.stderr
+def test_it_keeps_the_contract(done):
+    code, out, err = done["check"]
+    assert code == 0, out + err
+    assert "agree" in out
+
+
+def test_a_mistyped_hyper_parameter_is_named(done):
+    code, _, err = done["mistyped"]
+    assert code == 2
+    assert "Did you mean 'log_std'" in err

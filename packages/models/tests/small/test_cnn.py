@@ -135,16 +135,18 @@ def test_pixels_are_centred(monkeypatch):
     assert seen[0][0, :, 0, 0].tolist() == pytest.approx([-1.0, 1.0, -0.6])
 
 
+BANDIT = {"iterations": 6, "rows": 64, "lr": 0.015}
+"""Six seeds rise by 3.0 to 3.5, and with shuffled advantages by −0.6 to 0.1."""
+
+
 @pytest.mark.parametrize("pooling", ["spatial_embeddings", "spatial_softmax"])
 def test_a_bandit_is_learned(pooling):
     config = dataclasses.replace(SMALL, pooling=pooling)
-    assert learn(config.build(spec_of(MAIN), seed=0), observe, iterations=10, rows=128) > 0.5
+    assert learn(config.build(spec_of(MAIN), seed=0), observe, **BANDIT) > 1.5
 
 
 def test_a_shuffled_bandit_is_not_learned():
-    rises = [
-        learn(SMALL.build(spec_of(MAIN), seed=seed), observe, iterations=8, rows=128, shuffle=True, seed=seed) for seed in range(3)
-    ]
+    rises = [learn(SMALL.build(spec_of(MAIN), seed=seed), observe, shuffle=True, seed=seed, **BANDIT) for seed in range(3)]
     assert abs(sum(rises) / 3) < 0.3
 
 
@@ -165,7 +167,7 @@ def test_cloning_where_a_spot_is(pooling):
     def expert(observation):
         return (observation["place"].T.float() / 7.5 - 1.0)[:, None]
 
-    first, last = clone(policy, spots, expert, steps=120)
+    first, last = clone(policy, spots, expert, steps=60, rows=64, lr=1e-2)
     assert last < 0.2 * first
 
 

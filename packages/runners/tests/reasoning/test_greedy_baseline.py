@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 from reasoning_toy import TOPOLOGY, channels, job, written
 
-from rlinf.core.errors import ConfigError
 from rlinf.core.registry import ADVANTAGES
-from rlinf.runners.agent.rules import read_agent
 from rlinf.runners.reasoning.generation.experience import Generation
 from rlinf.runners.reasoning.generation.prompt_groups import ProblemSource
 from rlinf.runners.reasoning.reward_worker import RewardWorker
@@ -70,10 +68,3 @@ def test_the_advantage_decides_whether_one_is_written(reasoning_data: dict[str, 
     generation.run_ahead(0)
     assert [each.baseline for each in jobs] == [asked] * len(jobs)
     assert jobs
-
-
-def test_episodes_of_agents_have_no_likeliest_one(reasoning_data: dict[str, Any]) -> None:
-    reasoning_data["runner"]["task_type"] = "agent"
-    reasoning_data["algorithm"]["adv_type"] = "toy_compared"
-    with pytest.raises(ConfigError, match=r"algorithm\.adv_type: 'toy_compared' needs the score of a greedy answer"):
-        read_agent(reasoning_data)

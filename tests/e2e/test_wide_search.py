@@ -11,6 +11,7 @@ from knowledge_run import SIZES, quick
 from reasoning_app import ReasoningApp
 
 from rlinf.envs.knowledge import Knowledge, generated
+from rlinf.models.language.vocabulary import SPECIAL
 
 pytest.importorskip("bm25s", reason="needs rlinf-envs[search]")
 
@@ -46,8 +47,10 @@ def test_agents_read_what_the_knowledge_base_says_and_the_lead_what_agents_answe
     assert read["delegate"], "somebody handed on"
     assert set(read["search"]) <= known
     said = "\n".join(part.partition("] ")[2] for part in agents if not part.startswith("[lead] "))
+    # A model that has learned so little writes special tokens amid words, which are shown and are no part of an answer.
+    said = re.sub("|".join(map(re.escape, SPECIAL)), "", said)
     lines = [line for text in read["delegate"] for line in text.splitlines() if not line.startswith("error: ")]
-    assert all(line in said for line in lines)
+    assert [line for line in lines if line not in said] == []
 
 
 @pytest.mark.slow

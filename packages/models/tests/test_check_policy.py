@@ -1,12 +1,14 @@
+import itertools
 import socket
 
+import numpy as np
 import pytest
 import torch
 
 from rlinf.core.data import Rescored
 from rlinf.core.errors import ConfigError, ContractError, UnknownName
 from rlinf.core.registry import MODELS, register_model
-from rlinf.core.testing.policy import CHECKS, PolicyContract
+from rlinf.core.testing.policy import CHECKS, PolicyContract, learning
 from rlinf.models import MLPPolicyConfig
 from rlinf.models.commands import TINY, check_policy
 from rlinf.models.small._mlp import MLPPolicy
@@ -217,3 +219,31 @@ def test_broken_policies_are_found(make, line, message, capsys):
     broken = broken_lines(make, capsys)
     assert any(sentence.startswith(line) and message in said for sentence, said in broken.items()), broken
     assert torch.is_grad_enabled()
+
+
+@pytest.mark.parametrize(
+    ("signs", "examined", "said"),
+    [
+        ((1.0,), 32, "4.9 standard errors"),  # (1 + … + 31) / √(1² + … + 31²)
+        ((1.0, -1.0), 8, ""),
+        ((1.0, 1.0, 1.0, 1.0, -1.0, -1.0, -1.0, -1.0), 8, ""),
+    ],
+)
+def test_gradients_are_compared_until_they_show_no_sign_of_a_fault(monkeypatch, signs, examined, said):
+    """By hand, with gradients of one number."""
+    given, seeds = itertools.cycle(signs), []
+    subject = PolicyContract(
+        policy=MLPPolicyConfig().build(TINY, seed=0), spec=TINY, as_array=torch.as_tensor, generator=torch.Generator().manual_seed
+    )
+
+    def gradient(subject, policy, observation, seed):
+        seeds.append(seed)
+        return {"w": np.array([next(given)], np.float32)}
+
+    monkeypatch.setattr(learning, "_score_gradient", gradient)
+    if said:
+        with pytest.raises(ContractError, match=said):
+            learning.unbiased(subject)
+    else:
+        learning.unbiased(subject)
+    assert len(set(seeds)) == examined

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from reasoning_toy import TOPOLOGY, channels, job, written
 
+from rlinf.core.data import Completion
 from rlinf.core.registry import ADVANTAGES
 from rlinf.runners.reasoning.generation.experience import Generation
-from rlinf.runners.reasoning.generation.prompt_groups import ProblemSource
+from rlinf.runners.reasoning.generation.prompt_groups import ProblemSource, PromptGroup
 from rlinf.runners.reasoning.reward_worker import RewardWorker
 from rlinf.runners.reasoning.rules import read_reasoning
 from rlinf.runners.training.versions import Versions
@@ -59,12 +60,15 @@ def test_one_that_was_aborted_goes_on_as_the_others_do(reasoning_data: dict[str,
 @pytest.mark.parametrize(("adv_type", "asked"), [("toy_advantage", False), ("toy_compared", True)])
 def test_the_advantage_decides_whether_one_is_written(reasoning_data: dict[str, Any], adv_type: str, asked: bool) -> None:
     reasoning_data["algorithm"]["adv_type"] = adv_type
-    cfg, jobs = read_reasoning(reasoning_data), []
+    cfg, jobs, source = read_reasoning(reasoning_data), [], ProblemSource(6, seed=1, shuffle=False)
+    # As after a resume with another advantage: two were written, and none of them is the likeliest.
+    part = Completion(tokens=np.array([2]), logprob=np.zeros(1, np.float32), version=np.zeros(1, int), finish="abort")
+    source.give_back([PromptGroup(group=9, problem=0, partial=(part, part))])
 
     class Jobs:
         start = staticmethod(jobs.append)
 
-    generation: Any = Generation(cfg, Jobs(), ProblemSource(6, seed=1, shuffle=False), Versions(), 1)  # type: ignore[arg-type]
+    generation: Any = Generation(cfg, Jobs(), source, Versions(), 1)  # type: ignore[arg-type]
     generation.run_ahead(0)
     assert [each.baseline for each in jobs] == [asked] * len(jobs)
-    assert jobs
+    assert len(jobs[0].prompt_groups[0].partial) == (0 if asked else 2)

@@ -115,7 +115,14 @@ class Generation:
         return self._jobs.start(job)
 
     def _fresh(self, prompt_group: PromptGroup, updates: int) -> PromptGroup:
-        """The group, begun anew if what was written of it would be too old to be trained on."""
+        """The group, begun anew if what was written of it would be too old to be trained on.
+
+        Or is of another number of members: a run that goes on may have another advantage, or larger groups.
+        """
+        members = self._cfg.rollout.group_size + self._cfg.compares_with_greedy
+        if prompt_group.partial and len(prompt_group.partial) != members:
+            self._discarded += prompt_group.written
+            return prompt_group.anew()
         if prompt_group.oldest is None or self._versions.lag(prompt_group.oldest) + updates <= self._cfg.rollout.admitted_lag:
             return prompt_group
         self._discarded += prompt_group.written

@@ -4,6 +4,7 @@ import functools
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -127,9 +128,15 @@ def assert_filmed(read, folder, about, rows, number, episode):
         assert np.abs(shown - images).max() <= 4
 
 
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """A dataset of one file, for tests that only read or copy it: every file starts an encoder for each camera."""
+    return record(tmp_path_factory.mktemp("recorded") / "set", finalize_interval=100)
+
+
 @pytest.mark.parametrize("interval", [pytest.param(1, marks=pytest.mark.slow), 2, 100])
-def test_every_field(tmp_path, interval):
-    folder = record(tmp_path / "set", finalize_interval=interval)
+def test_every_field(tmp_path, interval, request):
+    folder = request.getfixturevalue("recorded") if interval == 100 else record(tmp_path / "set", finalize_interval=interval)
     assert_holds(folder)
     files = {1: 5, 2: 3, 100: 1}[interval]
     for part in ("data", "meta/episodes", *(f"videos/{key}" for key in VIDEOS)):
@@ -137,8 +144,8 @@ def test_every_field(tmp_path, interval):
     assert sorted(path.name for path in folder.iterdir()) == [".lock", "data", "meta", "videos"]
 
 
-def test_what_the_metadata_say(tmp_path):
-    about = info(record(tmp_path))
+def test_what_the_metadata_say(recorded):
+    about = info(recorded)
     assert (about["codebase_version"], about["robot_type"], about["fps"]) == ("v3.0", "panda", 10)
     assert (about["total_tasks"], about["chunks_size"]) == (2, 1000)
     features = about["features"]
@@ -162,12 +169,12 @@ def test_what_the_metadata_say(tmp_path):
     film = features[VIDEOS[0]]
     assert (film["shape"], film["names"]) == ([16, 24, 3], ["height", "width", "channels"])
     assert (film["info"]["video.codec"], film["info"]["video.pix_fmt"], film["info"]["video.fps"]) == ("h264", "yuv420p", 10)
-    pandas = json.loads(parquet.read_schema(tmp_path / "meta" / "tasks.parquet").metadata[b"pandas"])
+    pandas = json.loads(parquet.read_schema(recorded / "meta" / "tasks.parquet").metadata[b"pandas"])
     assert pandas["index_columns"] == ["task"]
 
 
-def test_statistics_are_those_of_all_frames_together(tmp_path):
-    stats = json.loads((record(tmp_path) / "meta" / "stats.json").read_text())
+def test_statistics_are_those_of_all_frames_together(recorded):
+    stats = json.loads((recorded / "meta" / "stats.json").read_text())
     for key, values in columns(EPISODES).items():
         values = values.reshape(len(values), -1).astype(np.float64)
         assert stats[key]["count"] == [17]
@@ -176,7 +183,7 @@ def test_statistics_are_those_of_all_frames_together(tmp_path):
     images = np.concatenate([views(episode)[VIDEOS[0]] for episode in EPISODES]) / 255
     np.testing.assert_allclose(np.array(stats[VIDEOS[0]]["mean"])[:, 0, 0], images.mean(axis=(0, 1, 2)))
     np.testing.assert_allclose(np.array(stats[VIDEOS[0]]["std"])[:, 0, 0], images.std(axis=(0, 1, 2)))
-    rows = table(tmp_path, "meta/episodes")
+    rows = table(recorded, "meta/episodes")
     np.testing.assert_allclose(rows["stats/action/mean"][1], EPISODES[1].actions.mean(axis=0), atol=1e-6)
 
 
@@ -190,20 +197,19 @@ def test_images_instead_of_videos(tmp_path):
     assert np.array_equal(np.stack([iio.imread(io.BytesIO(image["bytes"])) for image in stored]), wanted)
 
 
-def test_a_dataset_is_continued(tmp_path):
-    record(tmp_path / "two", EPISODES[:3], finalize_interval=2)
-    record(tmp_path / "two", EPISODES[3:], finalize_interval=2)
-    record(tmp_path / "one", finalize_interval=2)
-    assert_holds(tmp_path / "two")
-    one, two = (json.loads((tmp_path / name / "meta" / "stats.json").read_text()) for name in ("one", "two"))
+def test_a_dataset_is_continued(tmp_path, recorded):
+    record(tmp_path, EPISODES[:3], finalize_interval=3)
+    record(tmp_path, EPISODES[3:], finalize_interval=2)
+    assert_holds(tmp_path)
+    one, two = (json.loads((folder / "meta" / "stats.json").read_text()) for folder in (recorded, tmp_path))
     assert one.keys() == two.keys()
     for key in one:
         for name in one[key]:
             np.testing.assert_allclose(one[key][name], two[key][name], atol=1e-9)
 
 
-def test_another_kind_of_dataset_is_not_continued(tmp_path):
-    record(tmp_path)
+def test_another_kind_of_dataset_is_not_continued(tmp_path, recorded):
+    shutil.copytree(recorded, tmp_path, dirs_exist_ok=True)
     with pytest.raises(ConfigError, match=r"has fps 10, and this run 20"):
         LeRobotWriter(tmp_path, fps=20, robot_type="panda")
     with pytest.raises(ConfigError, match=r"other features; observation\.images\.main, .* differ"):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from rlinf.core.agents.episodes import Turn
+from rlinf.core.language.problems import Message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +20,8 @@ class RewardSample:
     """What is right, as the problem says."""
     prompt: str = ""
     """What the model read, as text."""
+    asked: str | tuple[Message, ...] = ""
+    """What was asked before the policy's tokenizer saw it: a text, or messages."""
     prompt_tokens: tuple[int, ...] = ()
     """The same as tokens."""
     row: Mapping[str, Any] = field(default_factory=dict[str, Any])

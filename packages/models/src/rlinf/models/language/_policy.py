@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib import import_module
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -25,6 +25,7 @@ from rlinf.models.lora import apply_lora
 from rlinf.models.seeding import seeded_weights
 
 _hf: Any = import_module("transformers")
+_Config = TypeVar("_Config", bound=NetworkConfig)
 _TYPES: Final = {"fp32": torch.float32, "bf16": torch.bfloat16}
 _NOISE: Final = re.compile(r"drop|jitter")
 """Names of what makes a forward pass random."""
@@ -34,10 +35,16 @@ _NEVER: Final = -1e4
 
 
 def build_causal(config: CausalLMConfig, *, seed: int) -> LanguageModel:
-    if config.tokens is not None:
-        config = replace(config, tokens=None, overrides=_merged(_vocabulary(config.tokens.vocabulary), config.overrides))
+    config = with_vocabulary(config)
     network = network_of(config, "AutoModelForCausalLM", TINY, seed=seed)
     return _finish(config, network, text_inputs, seed=seed)
+
+
+def with_vocabulary(config: _Config) -> _Config:
+    """The same, with the sizes and ids of its tokens among the overrides."""
+    if config.tokens is None:
+        return config
+    return replace(config, tokens=None, overrides=_merged(_vocabulary(config.tokens.vocabulary), config.overrides))
 
 
 def build_vision(config: VisionLanguageConfig, *, seed: int) -> LanguageModel:

@@ -26,7 +26,7 @@ Attention = Literal["sdpa", "eager", "flash_attention_2"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkConfig:
-    """A network of transformers: from a folder, or with random weights."""
+    """A network of transformers that reads text: from a folder, or with random weights."""
 
     model_path: str | None = None
     """A local folder in the layout of Hugging Face; exactly one of this and `preset`."""
@@ -36,6 +36,8 @@ class NetworkConfig:
     """The `model_type` of transformers (`llama`, `qwen2`, `qwen3`, `qwen3_moe`, …), for a preset."""
     overrides: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Values of the model's own configuration that differ: sizes, `tie_word_embeddings`, sections such as `text_config`."""
+    tokens: TokensConfig | None = None
+    """The tokens of a preset, which decide the size of its vocabulary; None for bytes, or for those of `model_path`."""
     lora: LoRAConfig | None = None
     """Adapters, beside which the rest is frozen, but for heads."""
     precision: Precision = "fp32"
@@ -49,40 +51,9 @@ class NetworkConfig:
         if (self.model_path is None) == (self.preset is None):
             found = "both" if self.model_path is not None else "neither"
             raise ConfigError("model_path", f"expected exactly one of model_path and preset, found {found}", "Set one of them.")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LanguageConfig(NetworkConfig):
-    """What all language models have in common."""
-
-    tokens: TokensConfig | None = None
-    """The tokens of a preset, which decide the size of its vocabulary; None for bytes, or for those of `model_path`."""
-    add_value_head: bool = False
-    """Whether there is a critic, linear in the last hidden states."""
-    temperature: float = 1.0
-    """That of sampling: log-probabilities are those of the tempered distribution."""
-    logit_chunk: int = 256
-    """Tokens whose logits exist at the same time."""
-
-    def __post_init__(self) -> None:
-        NetworkConfig.__post_init__(self)
         if self.tokens is not None and (self.model_path is not None or "vocab_size" in self.overrides):
             other = "model_path" if self.model_path is not None else "overrides.vocab_size"
             raise ConfigError("tokens", f"expected one vocabulary, found that of {other} too", f"Set tokens or {other}.")
-        expect_range("temperature", self.temperature, 0.0, HOTTEST, open_low=True)
-        expect_at_least("logit_chunk", self.logit_chunk, 1)
-
-    @property
-    def traits(self) -> PolicyTraits:
-        """What is known of the policy before it is built."""
-        return PolicyTraits(
-            critic=self.add_value_head,
-            critic_key="add_value_head",
-            entropy=True,
-            recurrent=False,
-            language=True,
-            temperature=self.temperature,
-        )
 
     def check(self, place: str) -> None:
         """Refuses a folder that is not there, and a machine without transformers, or without peft where there are adapters.
@@ -138,6 +109,35 @@ class LanguageConfig(NetworkConfig):
     def _tokens(self) -> TokensConfig:
         """Those of a preset."""
         return self.tokens or TokensConfig(size=self.overrides.get("vocab_size", TokensConfig().size))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LanguageConfig(NetworkConfig):
+    """What all language models have in common."""
+
+    add_value_head: bool = False
+    """Whether there is a critic, linear in the last hidden states."""
+    temperature: float = 1.0
+    """That of sampling: log-probabilities are those of the tempered distribution."""
+    logit_chunk: int = 256
+    """Tokens whose logits exist at the same time."""
+
+    def __post_init__(self) -> None:
+        NetworkConfig.__post_init__(self)
+        expect_range("temperature", self.temperature, 0.0, HOTTEST, open_low=True)
+        expect_at_least("logit_chunk", self.logit_chunk, 1)
+
+    @property
+    def traits(self) -> PolicyTraits:
+        """What is known of the policy before it is built."""
+        return PolicyTraits(
+            critic=self.add_value_head,
+            critic_key="add_value_head",
+            entropy=True,
+            recurrent=False,
+            language=True,
+            temperature=self.temperature,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

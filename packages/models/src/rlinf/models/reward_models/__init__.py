@@ -1,11 +1,5 @@
 """Models that say how good something is: a text, an answer to a question about an image, a frame of a task."""
 
-from rlinf.models.reward_models.losses import bradley_terry as bradley_terry
-from rlinf.models.reward_models.losses import success_loss as success_loss
-from rlinf.models.reward_models.sequence import SequenceReward as SequenceReward
-from rlinf.models.reward_models.sequence import SequenceRewardConfig as SequenceRewardConfig
-from rlinf.models.reward_models.success import SuccessClassifier as SuccessClassifier
-from rlinf.models.reward_models.success import SuccessClassifierConfig as SuccessClassifierConfig
-from rlinf.models.reward_models.success import frame_judge as frame_judge
-from rlinf.models.reward_models.yes_no import YesNoReward as YesNoReward
-from rlinf.models.reward_models.yes_no import YesNoRewardConfig as YesNoRewardConfig
+from rlinf.core.lazy import lazy_exports as _lazy_exports
+
+__getattr__, __dir__ = _lazy_exports(__name__, __file__)

@@ -7,13 +7,15 @@ from typing import Any
 import torch
 
 from rlinf.core.errors import ConfigError
-from rlinf.models.language._policy import network_of
+from rlinf.models.language._policy import network_of, with_vocabulary
 from rlinf.models.language._tiny import TINY
 from rlinf.models.lora import apply_lora
-from rlinf.models.reward_models.sequence import SequenceReward, SequenceRewardConfig
+from rlinf.models.reward_models.sequence import SequenceRewardConfig
+from rlinf.models.reward_models.sequence_network import SequenceReward
 
 
 def build_sequence_reward(config: SequenceRewardConfig, *, seed: int) -> SequenceReward:
+    config = with_vocabulary(config)
     may_miss = "score." if config.fresh_head else ""
     network = network_of(config, "AutoModelForSequenceClassification", TINY, seed=seed, labels=1, may_miss=may_miss)
     model = SequenceReward(network)

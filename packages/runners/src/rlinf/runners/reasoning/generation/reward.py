@@ -165,7 +165,9 @@ class LanguageRewardWorker(Worker, ABC):
 
         def samples() -> Sequence[RewardSample]:
             prompt, tokens = state.problems.text(job.split, number), state.problems.prompt(job.split, number).tokens
-            given = RewardSample(text="", answer=problem.answer, prompt=prompt, prompt_tokens=tokens, row=problem.row)
+            given = RewardSample(
+                text="", answer=problem.answer, prompt=prompt, asked=problem.prompt, prompt_tokens=tokens, row=problem.row
+            )
             pairs = zip(written.completions, texts, strict=True)
             return [self.sample(member, dataclasses.replace(given, text=text)) for member, text in pairs]
 

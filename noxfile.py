@@ -207,6 +207,7 @@ def _sync_verifiers(session: nox.Session) -> None:
     """Makes the interpreter in which the library verifiers runs, and tells the tests of it."""
     environment = ROOT / ".nox" / "verifiers"
     _sync(session, environment, "--package=rlinf-envs", "--extra=verifiers")
+    _share_bytecode(environment)
     session.env["VERIFIERS_PYTHON"] = str(environment / "bin" / "python")
 
 

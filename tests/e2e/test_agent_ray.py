@@ -47,7 +47,7 @@ def test_a_tool_worker_that_is_killed_amid_a_call_is_replaced_and_its_calls_are_
     undisturbed = ReasoningApp(tmp_path / "undisturbed", app="agent", recipe=TOY)
     undisturbed.train(*short, telling(tmp_path / "here"))
     app, pids = ReasoningApp(tmp_path / "killed", app="agent", recipe=TOY), tmp_path / "pids"
-    tools = (telling(pids), "cluster.component_placement.tools=0-1")
+    tools = (telling(pids), "cluster.component_placement={actor: '0', rollout: '0', reward: '0', tools: 0-1}")
 
     with processes.once(lambda: len(app.rows()) >= 1, lambda: kill_a_caller(processes, pids)):
         app.train(*short, *tools, backend="ray")

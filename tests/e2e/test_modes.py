@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-RECIPES = ("maniskill_ppo_mlp", "maniskill_ppo_mlp_hybrid", "maniskill_ppo_mlp_local")
-DISAGGREGATED = "maniskill_ppo_mlp_disaggregated"
+LOCAL, COLLOCATED = "maniskill_ppo_mlp_local", "maniskill_ppo_mlp"
+ELSEWHERE = ("maniskill_ppo_mlp_hybrid", "maniskill_ppo_mlp_disaggregated")
 SHORT = ("runner.max_steps=2", "runner.seed=11", "env.eval.final_episodes=16", "env.eval.video_cfg.save_video=false")
 COMPARED = ("train/loss", "train/policy_loss", "train/value_loss", "train/approx_kl", "env/return")
 
@@ -15,7 +15,7 @@ COMPARED = ("train/loss", "train/policy_loss", "train/value_loss", "train/approx
 @pytest.mark.ray
 @pytest.mark.timeout(1200)
 @pytest.mark.usefixtures("shared_ray")
-@pytest.mark.parametrize("recipes", [RECIPES, pytest.param((RECIPES[-1], DISAGGREGATED), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("recipes", [(LOCAL, COLLOCATED), pytest.param((LOCAL, *ELSEWHERE), marks=pytest.mark.slow)])
 def test_all_modes_give_the_same_losses(app: Any, recipes: tuple[str, ...]) -> None:
     runs: dict[str, list[dict[str, float]]] = {}
     for recipe in recipes:

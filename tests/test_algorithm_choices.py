@@ -42,7 +42,7 @@ LOSS_NAMES = [name for name in LOSSES.names() if LOSSES.owner(name).startswith("
 FULL = {"group_size": GROUP, "critic": True, "reference": "initial", "recompute": True}
 BARE = {"group_size": 1, "critic": False, "reference": "none", "recompute": False}
 NEVER = {"remax", "optimal_token_baseline"}
-"""What no embodied run can give: the score of a greedy episode, the sums of squared probabilities."""
+"""What no embodied run can give: the score of a greedy episode, the sums of squared probabilities of tokens."""
 CRITICS = ("actor_critic", "decoupled_actor_critic")
 TARGETS = ("discounted_returns", "gae", "n_step", "vtrace")
 """Advantages that say what a critic should learn."""

@@ -124,6 +124,8 @@ REFUSED: Sequence[tuple[str, str, str]] = [
     ("reasoning", "algorithm.loss_type=decoupled_ppo", r"^algorithm\.loss_type: .*algorithm\.recompute_logprobs"),
     ("reasoning", "+algorithm.correction={mode: truncate}", r"^algorithm\.correction: .*algorithm\.recompute_logprobs"),
     ("agent", "algorithm.adv_type=remax", r"^algorithm\.adv_type: 'remax' .*greedy"),
+    ("agent", "algorithm.adv_type=optimal_token_baseline", r"^algorithm\.adv_type: .*squared probabilities.*Choose another"),
+    ("reasoning", "algorithm.adv_type=optimal_token_baseline", r"^algorithm\.adv_type: .*Set algorithm\.recompute_logprobs: true"),
     (
         "reasoning",
         "rollout.sampling_params.temperature=0.7",

@@ -149,10 +149,14 @@ def test_faults_are_reported_together_before_anything_starts(app: ReasoningApp) 
     assert not app.folder.exists()
 
 
-def test_an_advantage_that_no_run_can_feed_is_refused_before_anything_starts(app: ReasoningApp) -> None:
-    with pytest.raises(ConfigError, match=r"algorithm\.adv_type: .*sums of squared probabilities"):
-        app.train("algorithm={adv_type: optimal_token_baseline, normalize_advantages: group}")
+def test_a_baseline_of_each_token_asks_for_scores_of_the_trainer_and_gets_them(app: ReasoningApp) -> None:
+    otb = "algorithm={adv_type: optimal_token_baseline, recompute_logprobs: %s}"
+    with pytest.raises(ConfigError, match=r"algorithm\.adv_type: .*squared probabilities.*Set algorithm\.recompute_logprobs: true"):
+        app.train(otb % "false")
     assert not app.folder.exists()
+    reward = "reward={overlong: {max_length: 6, cache: 5, weight: 2}}"
+    app.train(otb % "true", "runner.max_steps=1", "runner.val_check_interval=0", "data.val_problems=4", reward)
+    assert app.rows()[1]["rollout/advantages_abs"] > 0
 
 
 def test_weights_that_do_not_arrive_are_noticed_before_the_first_update(app: ReasoningApp, monkeypatch: pytest.MonkeyPatch) -> None:

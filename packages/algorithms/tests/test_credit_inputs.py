@@ -10,13 +10,14 @@ from rlinf.core.testing.samples import random_trajectory
 
 def test_a_trajectory_gives_all_that_it_holds():
     t = random_trajectory(4, 3, as_array=torch.as_tensor)
-    t = replace(t, reference=t.logprob + 1, proximal=t.logprob + 2, episode=t.group + 5)
+    t = replace(t, reference=t.logprob + 1, proximal=t.logprob + 2, sum_pi_squared=t.reward + 3, episode=t.group + 5)
     x = CreditInputs.of(t)
     same = ("reward", "mask", "terminated", "truncated", "value", "group", "episode", "logprob")
     assert all(getattr(x, name) is getattr(t, name) for name in same)
     assert x.logprob_ref is t.reference
     assert x.logprob_proximal is t.proximal
-    assert [name for name in INPUT_NAMES if getattr(x, name) is None] == ["value_next", "score", "baseline", "sum_pi_squared"]
+    assert x.sum_pi_squared is t.sum_pi_squared
+    assert [name for name in INPUT_NAMES if getattr(x, name) is None] == ["value_next", "score", "baseline"]
 
 
 def test_what_is_missing_is_named_with_a_remedy():

@@ -60,7 +60,7 @@ def test_an_advantage_needs_what_it_declares(name, params):
     needs, whole = needs_of(advantage), trajectory()
     assert set(needs.values()) <= {"", *params}
     if {"baseline", "sum_pi_squared"} & set(needs):
-        assert refused(lambda: advantage(whole))  # no trajectory has one
+        assert refused(lambda: advantage(whole))  # this trajectory has neither
         return
     for field in ("value", "reference", "proximal"):
         assert refused(lambda field=field: advantage(replace(whole, **{field: None}))) == (field in needs), field

@@ -82,6 +82,7 @@ def test_sizes() -> None:
         ("group", (3,)),
         ("task", (1,)),
         ("baseline", (2, 3)),
+        ("sum_pi_squared", (2,)),
     ],
 )
 def test_a_field_of_another_shape_is_named(field: str, shape: tuple[int, ...]) -> None:
@@ -225,6 +226,7 @@ def _all_fields() -> dict[str, Any]:
         "intervened": flags,
         "reference": numbers,
         "proximal": numbers,
+        "sum_pi_squared": numbers,
         "episode": whole.group,
         "baseline": numbers[:, 0],
         "context": {},

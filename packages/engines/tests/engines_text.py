@@ -78,7 +78,9 @@ class ToyWriter(torch.nn.Module):
         entropy = -(logprob.exp() * logprob).sum(-1)
         chosen = logprob.gather(-1, t.action.flatten(2)).squeeze(-1)
         value = self.value_head(x).squeeze(-1)
-        return Rescored(logprob=torch.where(t.mask, chosen, 0.0), entropy=torch.where(t.mask, entropy, 0.0), value=value)
+        squares = None if torch.is_grad_enabled() else torch.where(t.mask, logprob.exp().square().sum(-1), 0.0)
+        logprob, entropy = torch.where(t.mask, chosen, 0.0), torch.where(t.mask, entropy, 0.0)
+        return Rescored(logprob=logprob, entropy=entropy, value=value, sum_pi_squared=squares)
 
 
 class AdaptedWriter(ToyWriter):

@@ -93,6 +93,8 @@ def test_evaluations_come_back_in_order() -> None:
     real = batch.trajectory.context["segment_ids"] > 0
     torch.testing.assert_close(found.logprob, expected.logprob, atol=1e-6, rtol=0)
     torch.testing.assert_close(found.entropy, expected.entropy, atol=1e-6, rtol=0)
+    torch.testing.assert_close(found.sum_pi_squared, expected.sum_pi_squared, atol=1e-6, rtol=0)
+    assert bool(((found.sum_pi_squared > 0) == batch.trajectory.mask).all())
     torch.testing.assert_close(found.value[real], expected.value[real], atol=1e-6, rtol=0)
 
 

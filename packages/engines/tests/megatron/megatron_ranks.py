@@ -83,6 +83,9 @@ def share(index: int, shares: int) -> list[Any]:
     return parts_of(text_batch(), [n for one in sizes for n in one])[first : first + len(sizes[index])]
 
 
+SCORES = ("logprob", "entropy", "sum_pi_squared")
+
+
 def uneven(index: int) -> Any:
     """What a share scores alone: packed, in another number of passes than its neighbour."""
     return text_batch().rows(slice(0, 6 if index % 2 else 1))
@@ -99,10 +102,10 @@ def run_case(name: str, rank: int, world_size: int, rendezvous: str, folder: Pat
     found = {f"start/{key}": tensor for key, tensor in trainer.weights().tensors.items()}
     for kind, batch in (("right", text_batch()), ("left", text_batch(left=True)), ("packed", text_batch(packed=True))):
         evaluation = trainer.evaluate(batch)
-        found[f"{kind}/logprob"], found[f"{kind}/entropy"] = evaluation.logprob, evaluation.entropy
+        found |= {f"{kind}/{field}": getattr(evaluation, field) for field in SCORES}
     index, shares = config.data_rank(rank, world_size)
     evaluation = trainer.evaluate(uneven(index))
-    found["uneven/logprob"], found["uneven/entropy"] = evaluation.logprob, evaluation.entropy
+    found |= {f"uneven/{field}": getattr(evaluation, field) for field in SCORES}
     mine, seen = share(index, shares), []
     for _ in range(2):
         trainer.offload("optimizer")

@@ -58,7 +58,7 @@ class Writer(torch.nn.Module):
     def default_forward(self, batch: Batch) -> Rescored:
         t = batch.trajectory
         segments, action = t.context["segment_ids"], t.action.flatten(1)
-        logprob, entropy = torch.zeros((2, *t.mask.shape), device=t.mask.device)
+        logprob, entropy, squares = torch.zeros((3, *t.mask.shape), device=t.mask.device)
         for row in range(len(segments)):
             for segment in set(segments[row].tolist()) - {0}:
                 columns = torch.nonzero(segments[row] == segment).flatten()
@@ -68,7 +68,8 @@ class Writer(torch.nn.Module):
                 place = (torch.full_like(columns, row)[scored], columns[scored])
                 logprob = logprob.index_put(place, log.gather(-1, action[row, columns][:, None]).squeeze(-1)[scored])
                 entropy = entropy.index_put(place, -(log.exp() * log).sum(-1)[scored])
-        return Rescored(logprob=logprob, entropy=entropy)
+                squares = squares.index_put(place, (2 * log.detach()).exp().sum(-1)[scored])
+        return Rescored(logprob=logprob, entropy=entropy, sum_pi_squared=squares)
 
     def weights(self) -> Weights:
         return Weights(tensors=dict(sorted(self.state_dict().items())), version=self.version)

@@ -154,7 +154,7 @@ def scored(rank: int, folder: Path, dtype: torch.dtype) -> None:
     own = torch.cat([weight, torch.full((1, 3), 9.0, dtype=dtype)]).chunk(2)[rank].clone().requires_grad_()
     hidden.requires_grad_()
     found = score_divided(hidden, own, tokens, group=dist.group.WORLD, vocabulary=7, temperature=0.7, chunk=2)
-    sum((x * w).sum() for x, w in zip(found, by, strict=True)).backward()
+    sum((x * w).sum() for x, w in zip(found[:2], by, strict=True)).backward()
     torch.save([x.detach() for x in (*found, hidden.grad, own.grad)], folder / f"{rank}.pt")
     os._exit(0)
 
@@ -166,7 +166,7 @@ def problem(dtype: torch.dtype):
 
 
 def test_a_divided_vocabulary_scores_as_a_whole_one(tmp_path) -> None:
-    """Values and gradients of log-probability and entropy, against log_softmax and autograd."""
+    """Values of log-probability, entropy and Σ π², gradients of the first two, against log_softmax and autograd."""
     forks = multiprocessing.get_context("fork")
     ranks = [forks.Process(target=scored, args=(rank, tmp_path, torch.float64)) for rank in range(2)]
     for one in ranks:
@@ -184,10 +184,10 @@ def test_a_divided_vocabulary_scores_as_a_whole_one(tmp_path) -> None:
     for found in (one, other):
         torch.testing.assert_close(found[0], expected[0].detach())
         torch.testing.assert_close(found[1], expected[1].detach())
-    torch.testing.assert_close(one[2], hidden.grad)
-    torch.testing.assert_close(other[2], hidden.grad)
-    torch.testing.assert_close(torch.cat([one[3], other[3]])[:7], weight.grad)
-    assert not other[3][-1].any()
+        torch.testing.assert_close(found[2], log.detach().exp().square().sum(-1))
+        torch.testing.assert_close(found[3], hidden.grad)
+    torch.testing.assert_close(torch.cat([one[4], other[4]])[:7], weight.grad)
+    assert not other[4][-1].any()
 
 
 def test_a_step_too_small_for_bfloat16_is_kept() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from megatron_ranks import ALONE, CASES, CHAINS, ON_FOUR, ON_TWO, OPTIM, config_of, launch, share, uneven
+from megatron_ranks import ALONE, CASES, CHAINS, ON_FOUR, ON_TWO, OPTIM, SCORES, config_of, launch, share, uneven
 from megatron_text import Writer, text_batch, text_loss
 from safetensors.torch import load_file
 
@@ -38,12 +38,12 @@ def compare(found: Path, name: str, world_size: int) -> None:
             assert torch.equal(tensors[f"start/{key}"], tensor), key
             torch.testing.assert_close(tensors[f"end/{key}"], end[key], atol=1e-5, rtol=0, msg=f"{name}: {key}")
         rows = len(uneven(index))
-        for field in ("logprob", "entropy"):
+        for field in SCORES:
             expected = getattr(scored["right"], field)[:rows]
             torch.testing.assert_close(tensors[f"uneven/{field}"], expected, atol=1e-5, rtol=0)
         for kind, evaluation in scored.items():
-            torch.testing.assert_close(tensors[f"{kind}/logprob"], evaluation.logprob, atol=1e-5, rtol=0)
-            torch.testing.assert_close(tensors[f"{kind}/entropy"], evaluation.entropy, atol=1e-5, rtol=0)
+            for field in SCORES:
+                torch.testing.assert_close(tensors[f"{kind}/{field}"], getattr(evaluation, field), atol=1e-5, rtol=0)
         torch.testing.assert_close(tensors["reference"], scored["right"].logprob, atol=1e-5, rtol=0)
 
 

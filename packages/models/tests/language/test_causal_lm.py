@@ -1,3 +1,4 @@
+import math
 from functools import cache
 
 import pytest
@@ -67,6 +68,10 @@ def test_scores_are_those_of_transformers(architecture):
             found.logprob[0, len(prompt) - 1 :], expected.log_prob(torch.tensor(response)), rtol=1e-5, atol=1e-5
         )
         torch.testing.assert_close(found.entropy[0, len(prompt) - 1 :], expected.entropy(), rtol=1e-5, atol=1e-5)
+        with torch.no_grad():
+            squares = score(policy, [row]).sum_pi_squared[0]
+        torch.testing.assert_close(squares[len(prompt) - 1 :], expected.probs.square().sum(-1), rtol=1e-5, atol=1e-6)
+        assert not squares[: len(prompt) - 1].any()
         assert not found.logprob[0, : len(prompt) - 1].any()
 
 
@@ -127,11 +132,27 @@ def test_chunks_change_neither_value_nor_gradient(chunk):
         lambda x: plain(x, tokens, head, 0.7),
     ):
         x = hidden.clone().requires_grad_()
-        logprob, entropy = scored(x)
+        logprob, entropy = scored(x)[:2]
         loss = (logprob * torch.arange(7)).sum() + entropy.square().sum()
         grads.append([loss, *torch.autograd.grad(loss, [x, head.weight, head.bias])])
     for one, other in zip(*grads, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+@torch.no_grad()
+def test_squared_probabilities_are_summed_in_float32_and_only_without_a_graph():
+    """0.5² + 0.25² + 2 · 0.125² = 0.34375, of logits that bfloat16 has; chunks change nothing, and what is given stays as it is."""
+    head = torch.tensor([[0.5, 0.25, 0.125, 0.125], [0.25, 0.25, 0.25, 0.25]]).log2().bfloat16()
+    rows, tokens = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]).bfloat16(), torch.tensor([0, 1, 2])
+
+    def logits(hidden):
+        return hidden @ head
+
+    for chunk in (1, 2, 9):
+        _, _, squares = score_tokens(rows, tokens, logits, temperature=1 / math.log(2), chunk=chunk)
+        torch.testing.assert_close(squares, torch.tensor([0.34375, 0.25, 0.34375]), rtol=1e-6, atol=0)
+    with torch.enable_grad():
+        assert score_tokens(rows, tokens, logits, temperature=1.0, chunk=2)[2] is None
 
 
 WIDTH = 64

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 
 from rlinf.core.data import Credit, Rescored, Scores, Trajectory, Weights
-from rlinf.core.errors import ConfigError
+from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.metrics import Metric
 from rlinf.core.registry import GATES
 from rlinf.core.worker import WorkerContext, injected
@@ -207,6 +207,44 @@ def test_a_trainer_that_knows_the_reference_is_asked(reasoning_data: dict[str, A
     assert EVENTS == ["evaluate 2", "reference 2"]
     found = worker._batch.trajectory
     assert found.reference[found.mask].tolist() == [-3.0] * 4
+
+
+class Squared:
+    """An advantage that asks for Σ π², and writes down what it is given."""
+
+    needs: ClassVar = {"sum_pi_squared": ""}
+
+    def __init__(self) -> None:
+        self.given: list[Trajectory[Any]] = []
+
+    def __call__(self, trajectory: Any, *, all_reduce: Any = None) -> Credit[Any]:
+        self.given.append(trajectory)
+        return Credit(advantage=torch.zeros_like(trajectory.reward))
+
+
+class Sums(WritesDown):
+    """Σ π² of a row is a tenth of its length."""
+
+    def evaluate(self, batch: Any) -> Rescored[Any]:
+        mask = batch.trajectory.mask
+        return replace(super().evaluate(batch), sum_pi_squared=mask * mask.sum(1, keepdim=True) / 10)
+
+
+def test_an_advantage_gets_the_squared_probabilities_that_it_asks_for(reasoning_data: dict[str, Any]) -> None:
+    reasoning_data["algorithm"]["recompute_logprobs"] = True
+    worker = actor(reasoning_data, Stays(), micro_batch_size=1)
+    advantage = Squared()
+    worker.cfg = replace(worker.cfg, algorithm=replace(worker.cfg.algorithm, advantage=advantage))
+    with pytest.raises(RLinfError, match=r"actor\[0\]: the advantage needs Σ π².*Choose another algorithm\.adv_type"):
+        worker.compute_advantages_and_returns()
+    worker._state.rescorer._trainer = Sums(worker._state.policy)
+    # Twice: the first iteration scores everything in any case.
+    for _ in range(2):
+        worker._trajectory = rows()
+        worker.compute_advantages_and_returns()
+        found = advantage.given.pop()
+        torch.testing.assert_close(found.sum_pi_squared, torch.tensor([[0.3, 0.3, 0.3], [0.1, 0.0, 0.0]]))
+        assert found.proximal[found.mask].tolist() == [-1.0] * 4, "of the same pass"
 
 
 @pytest.mark.parametrize("filtering", [False, True])

@@ -28,7 +28,7 @@ Need = Literal[
 | `baseline` | the score of another answer to the same question, such as the greedy one |
 | `group` | groups of more than one row |
 | `regression` | `rlinf.core.capabilities.HasFlowRegression`: a flow whose decisions recorded where it may be asked about them |
-| `sum_pi_squared` | the sum of the squared probabilities of all tokens, for each token that was written |
+| `sum_pi_squared` | `Trajectory.sum_pi_squared`: a trainer that scores again, and adds the squared probabilities of all tokens |
 """
 
 

@@ -70,6 +70,7 @@ class CreditInputs:
             logprob=t.logprob,
             logprob_ref=t.reference,
             logprob_proximal=t.proximal,
+            sum_pi_squared=t.sum_pi_squared,
         )
 
     def need(self, name: str, *, by: str) -> Any:
@@ -123,7 +124,7 @@ _REMEDIES = {
     "value": "Use a policy with a critic.",
     "baseline": "Pass the score of what each row is compared with, such as the greedy answer (Trajectory.baseline).",
     "episode": "Say which rows form one episode (Trajectory.episode).",
-    "sum_pi_squared": "Pass Σ π² of each token, of the policy that says logprob.",
+    "sum_pi_squared": "Pass Σ π² of each token, of the policy that says logprob (Trajectory.sum_pi_squared).",
     "logprob_ref": "Score the batch with the reference policy or the teacher (Trajectory.reference).",
 }
 INPUT_NAMES = tuple(f.name for f in dataclasses.fields(CreditInputs))

@@ -86,8 +86,8 @@ def optimal_token_baseline(
 class OptimalTokenBaseline(Estimator):
     """The optimal token baseline by name: `algorithm.adv_type: optimal_token_baseline`.
 
-    It takes log π from the trainer (`logprob_proximal`) where that has scored the batch, else from the rollout. Σ π² is no part of
-    a trajectory yet: `calculate_adv_and_returns` takes it as `sum_pi_squared`.
+    It takes log π from the trainer (`logprob_proximal`) where that has scored the batch, else from the rollout; Σ π² from whoever
+    scored (`Trajectory.sum_pi_squared`).
     """
 
     needs: ClassVar[Mapping[Need, str]] = {"group": "", "sum_pi_squared": ""}

@@ -67,6 +67,9 @@ class Trajectory(Generic[A]):
     """`[B, T]` of whole decisions, or the shape of `logprob`: under a reference policy or a teacher; None where there is none."""
     proximal: A | None = None
     """The shape of `logprob`, under the trainer's own weights before the update; None where nobody computed it."""
+    sum_pi_squared: A | None = None
+    """`[B, T]`, Σₐ π(a)² over all that each decision could have been, under the weights of `proximal`; None where nobody computed
+    it."""
     episode: A | None = None
     """`[B]` int, rows of one episode (its turns, its agents); None where every row is an episode of its own."""
     baseline: A | None = None
@@ -105,6 +108,7 @@ class Trajectory(Generic[A]):
         value: N | None = None,
         reference: N | None = None,
         proximal: N | None = None,
+        sum_pi_squared: N | None = None,
         episode: N | None = None,
         baseline: N | None = None,
         intervened: N | None = None,
@@ -134,6 +138,7 @@ class Trajectory(Generic[A]):
             value=value,
             reference=reference,
             proximal=proximal,
+            sum_pi_squared=sum_pi_squared,
             episode=episode,
             baseline=baseline,
             intervened=intervened,
@@ -209,6 +214,7 @@ def _check_trajectory(trajectory: Trajectory[Any]) -> None:
     optional = {
         "reference": ((rows, horizon), fine),
         "proximal": (fine,),
+        "sum_pi_squared": ((rows, horizon),),
         "episode": ((rows,),),
         "baseline": ((rows,),),
         "intervened": ((rows, horizon),),

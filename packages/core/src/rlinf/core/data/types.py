@@ -108,6 +108,9 @@ class Rescored(Generic[A]):
     """Per decision; None if the policy has no closed form."""
     value: A | None = None
     """Per decision; None if the policy has no critic."""
+    sum_pi_squared: A | None = None
+    """`[B, T]`, Σₐ π(a)² over all that each decision could have been, 0 where nothing was decided; None if nobody adds it up, as
+    where a gradient is recorded."""
     version: int | None = None
     """The version of the weights that evaluated; None if nobody counts them."""
 

@@ -241,14 +241,14 @@ class FSDPTrainer(Leaving):
     def _evaluated(self, batch: Batch[Tensor], packing: PacksRows | None) -> Rescored[Tensor]:
         """What the current weights say of a batch on the device, in the shape of its rows."""
         if packing is None:
-            logprob, entropy, value = self._scores(batch)
+            logprob, entropy, value, squares = self._scores(batch)
         else:
             packed = pack(batch, packing)
-            logprob, entropy, value = self._scores(packed.batch)
+            logprob, entropy, value, squares = self._scores(packed.batch)
             logprob = packed.unpack_decided(logprob)
-            entropy = None if entropy is None else packed.unpack_decided(entropy)
+            entropy, squares = (None if of is None else packed.unpack_decided(of) for of in (entropy, squares))
             value = None if value is None else packed.unpack(value)
-        return Rescored(logprob=logprob, entropy=entropy, value=value, version=self._version)
+        return Rescored(logprob=logprob, entropy=entropy, value=value, sum_pi_squared=squares, version=self._version)
 
     def _backward(self, part: MicroBatch, output_of: OutputOf, *, last: bool, idle: bool = False) -> dict[str, Statistic]:
         """Adds the gradient of one micro-batch; an idle pass adds nothing and keeps pace with other ranks."""
@@ -365,4 +365,5 @@ def _in_order(parts: Sequence[MicroBatch], found: Sequence[Rescored[Tensor]]) ->
         tensors: list[Any] = [getattr(evaluation, name) for evaluation in found]
         return None if tensors[0] is None else torch.cat(tensors)[order.to(tensors[0].device)]
 
-    return Rescored(logprob=joined("logprob"), entropy=joined("entropy"), value=joined("value"), version=found[0].version)
+    names = ("logprob", "entropy", "value", "sum_pi_squared")
+    return Rescored(**{name: joined(name) for name in names}, version=found[0].version)

@@ -36,16 +36,17 @@ class Scores(nn.Module):
 
     def forward(
         self, batch: Batch[Tensor], loss: PolicyLoss | None = None
-    ) -> tuple[Tensor, Tensor | None, Tensor | None] | tuple[Tensor, Tensor, Mapping[str, Statistic]]:
-        """Log-probability, entropy and value of the decisions of a batch; or what a loss makes of it: total, weight, metrics."""
+    ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None] | tuple[Tensor, Tensor, Mapping[str, Statistic]]:
+        """Log-probability, entropy, value and Σ π² of decisions; or what a loss makes of a batch: total, weight, metrics."""
         precision = DTYPES[self._autocast.precision]
         with torch.autocast(self._device.type, dtype=precision, enabled=self._autocast.enabled):
             if loss is not None:
                 output = loss.of_policy(self.policy, self._cast(batch))
                 return cast("Tensor", _precise(output.total)), cast("Tensor", _precise(output.weight)), output.metrics
             evaluation = cast("Policy", self.policy).default_forward(self._cast(batch))
+        squares = _precise(evaluation.sum_pi_squared)
         logprob, entropy, value = (_precise(x) for x in (evaluation.logprob, evaluation.entropy, evaluation.value))
-        return cast("Tensor", logprob), entropy, value
+        return cast("Tensor", logprob), entropy, value, squares
 
     def _cast(self, batch: Batch[Tensor]) -> Batch[Tensor]:
         """The batch with its observations in the precision of the weights."""

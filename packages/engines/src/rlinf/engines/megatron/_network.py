@@ -172,8 +172,8 @@ class Network:
             hidden = self.module.embedding(input_ids=columns.ids, position_ids=None)
         return self.module.decoder(hidden_states=hidden, attention_mask=columns.visible, rotary_pos_emb=columns.angles)
 
-    def score(self, hidden: Tensor, columns: Columns) -> tuple[Tensor, Tensor]:
-        """Log-probability and entropy `[B, T]` of what the last stage made; 0 where nothing is scored."""
+    def score(self, hidden: Tensor, columns: Columns) -> tuple[Tensor, Tensor, Tensor]:
+        """Log-probability, entropy and Σ π² `[B, T]` of what the last stage made; 0 where nothing is scored."""
         if self._config.sequence_parallel:
             hidden = _regions.gather_from_sequence_parallel_region(hidden, tensor_parallel_output_grad=False)
         rows = hidden.transpose(0, 1)[columns.mask]
@@ -186,12 +186,13 @@ class Network:
             temperature=self._temperature,
             chunk=self._config.logit_chunk,
         )
-        logprob, entropy = (torch.zeros(columns.mask.shape, dtype=x.dtype, device=x.device) for x in found)
-        spread = torch.stack([zero.index_put((columns.mask,), x) for zero, x in zip((logprob, entropy), found, strict=True)])
+        spread = torch.stack(
+            [torch.zeros(columns.mask.shape, dtype=x.dtype, device=x.device).index_put((columns.mask,), x) for x in found]
+        )
         if self._config.context_parallel_size > 1:
             spread = take_columns(spread, self._groups.context, dim=2)
-        logprob, entropy = spread[:, :, : columns.horizon]
-        return logprob, entropy
+        logprob, entropy, squares = spread[:, :, : columns.horizon]
+        return logprob, entropy, squares
 
     @property
     def _head(self) -> Tensor:

@@ -126,17 +126,17 @@ class MegatronTrainer(Leaving):
         parts = micro_batches_of([batch], self.config.max_tokens_per_mbs)
         columns, scored = self._prepared(parts)
 
-        def finish(number: int, hidden: Tensor) -> tuple[None, tuple[Tensor, Tensor]]:
+        def finish(number: int, hidden: Tensor) -> tuple[None, tuple[Tensor, Tensor, Tensor]]:
             return None, self._scored(number, hidden, columns, scored)
 
         found = run(self._network, self._groups, columns, finish, learn=False)
         horizon = batch.trajectory.horizon
-        both = torch.zeros((2, len(batch), horizon), dtype=torch.float32, device=self.device)
+        scores = torch.zeros((3, len(batch), horizon), dtype=torch.float32, device=self.device)
         # Only the last stage has found anything.
-        for part, pair in zip(parts, found, strict=False):
-            both[:, list(part.rows)] = torch.stack(pair)
-        logprob, entropy = self._groups.from_stage(both, self._groups.stages - 1)
-        return Rescored(logprob=logprob, entropy=entropy, value=None, version=self._version)
+        for part, three in zip(parts, found, strict=False):
+            scores[:, list(part.rows)] = torch.stack(three)
+        logprob, entropy, squares = self._groups.from_stage(scores, self._groups.stages - 1)
+        return Rescored(logprob=logprob, entropy=entropy, value=None, sum_pi_squared=squares, version=self._version)
 
     def reference(self, batch: Batch[Any]) -> Tensor:
         """What the reference policy says of past decisions, as `Trajectory.logprob`; called as `evaluate` is.
@@ -175,7 +175,7 @@ class MegatronTrainer(Leaving):
         columns, scored = self._prepared(parts)
 
         def finish(number: int, hidden: Tensor) -> tuple[Tensor, dict[str, Statistic]]:
-            logprob, entropy = self._scored(number, hidden, columns, scored)
+            logprob, entropy, _ = self._scored(number, hidden, columns, scored)
             batch = on_device(parts[number].batch, self.device)
             output = loss(batch, Rescored(logprob=logprob, entropy=entropy, version=self._version))
             return cast("Tensor", output.total), {"loss": Metric(output.total.item(), output.weight.item()), **output.metrics}
@@ -219,11 +219,13 @@ class MegatronTrainer(Leaving):
 
     def _scored(
         self, number: int, hidden: Tensor, columns: Sequence[Columns], packed: Sequence[Packed | None]
-    ) -> tuple[Tensor, Tensor]:
-        """Log-probability and entropy of one micro-batch, in the shape of its rows."""
-        logprob, entropy = self._network.score(hidden, columns[number])
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Log-probability, entropy and Σ π² of one micro-batch, in the shape of its rows."""
+        logprob, entropy, squares = self._network.score(hidden, columns[number])
         laid = packed[number]
-        return (logprob, entropy) if laid is None else (laid.unpack(logprob), laid.unpack(entropy))
+        if laid is None:
+            return logprob, entropy, squares
+        return laid.unpack(logprob), laid.unpack(entropy), laid.unpack(squares)
 
     def weights(self) -> Weights[Tensor]:
         """All weights by the policy's sorted names, whole, on the CPU, in memory of their own; every rank calls it.

@@ -18,7 +18,7 @@ from rlinf.core.protocols import Mode
 from rlinf.models.base import BasePolicy
 from rlinf.models.heads import ValueHead
 from rlinf.models.language.network import as_network
-from rlinf.models.language.scoring import score_tokens
+from rlinf.models.language.scoring import Scored, score_tokens
 from rlinf.models.language.tokens import INPUT_IDS, SEEN_UNTIL, SEGMENT_IDS, last_columns, restarting_positions, seen_by
 from rlinf.models.lora import without_adapters
 from rlinf.models.precision import at_least_float32
@@ -105,12 +105,14 @@ class LanguageModel(BasePolicy):
             # torch draws with a generator on that generator's device only.
             source = logits.device if generator is None else generator.device
             token = torch.multinomial(logits.softmax(-1).to(source), 1, generator=generator).to(logits.device)
-        logprob, _ = score_tokens(hidden, token.squeeze(-1), self.logits, temperature=self.temperature, chunk=self.chunk)
+        logprob, _, _ = score_tokens(hidden, token.squeeze(-1), self.logits, temperature=self.temperature, chunk=self.chunk)
         value = None if self.value_head is None else cast("Tensor", self.value_head(hidden))
         return Decision(action=token[:, None], logprob=logprob, value=value, context=context, version=self.version)
 
     def default_forward(self, batch: Batch[Tensor]) -> Rescored[Tensor]:
         """Log-probability, entropy and value of each token, each `[B, T]`; 0 where `mask` is False, but for the value.
+
+        Without a graph Σ π² of each token, too.
 
         Raises:
             ShapeError: the context has no `input_ids`, or the action is not one token.
@@ -120,9 +122,9 @@ class LanguageModel(BasePolicy):
         apart = context[INPUT_IDS].dim() == 3
         flat = {name: leaf.flatten(0, 1) for name, leaf in context.items()} if apart else context
         hidden = self._last(flat).view(*t.mask.shape, -1) if apart else self.hidden_states(context)
-        logprob, entropy = self._score(hidden, t.action.flatten(2), t.mask)
+        logprob, entropy, squares = self._score(hidden, t.action.flatten(2), t.mask)
         value = None if self.value_head is None else cast("Tensor", self.value_head(hidden))
-        return Rescored(logprob=logprob, entropy=entropy, value=value, version=self.version)
+        return Rescored(logprob=logprob, entropy=entropy, value=value, sum_pi_squared=squares, version=self.version)
 
     def sft_loss(
         self, env_obs: Tree[Any], action: Tensor, *, mask: Tensor | None = None, generator: torch.Generator | None = None
@@ -140,7 +142,7 @@ class LanguageModel(BasePolicy):
         # A chained comparison: one action, of a text of several tokens.
         whole = action.shape[1] == 1 != context[INPUT_IDS].shape[1]
         hidden = self._last(context)[:, None] if whole else self.hidden_states(context)
-        logprob, entropy = self._score(hidden, action, counted, temperature=1.0)
+        logprob, entropy, _ = self._score(hidden, action, counted, temperature=1.0)
         total, weight = -logprob.sum(), counted.sum().to(logprob.dtype)
         count = float(weight)
         metrics = {
@@ -206,7 +208,7 @@ class LanguageModel(BasePolicy):
 
         save_network(self.network, folder)
 
-    def _score(self, hidden: Tensor, action: Tensor, mask: Tensor, temperature: float | None = None) -> tuple[Tensor, Tensor]:
+    def _score(self, hidden: Tensor, action: Tensor, mask: Tensor, temperature: float | None = None) -> Scored:
         if tuple(action.shape) != (*hidden.shape[:2], 1):
             raise ShapeError(
                 "default_forward(action)", f"expected one token, {(*hidden.shape[:2], 1)}, found {tuple(action.shape)}"
@@ -214,8 +216,12 @@ class LanguageModel(BasePolicy):
         mask = mask.to(hidden.device)
         tokens = action.to(hidden.device).squeeze(-1)[mask]
         found = score_tokens(hidden[mask], tokens, self.logits, temperature=temperature or self.temperature, chunk=self.chunk)
-        logprob, entropy = (torch.zeros(mask.shape, dtype=x.dtype, device=x.device).index_put((mask,), x) for x in found)
-        return logprob, entropy
+
+        def placed(x: Tensor) -> Tensor:
+            return torch.zeros(mask.shape, dtype=x.dtype, device=x.device).index_put((mask,), x)
+
+        logprob, entropy, squares = found
+        return placed(logprob), placed(entropy), None if squares is None else placed(squares)
 
     def _context(self, context: Tree[Tensor]) -> Context:
         leaves: Mapping[str, Tensor] = cast("Mapping[str, Tensor]", context) if isinstance(context, Mapping) else {}

@@ -104,6 +104,11 @@ class AgentConfig(ReasoningConfig):
         return False
 
     @property
+    def can_compare_tokens(self) -> bool:
+        """Rows of one problem may be of several agents, and what tools answer stands between their tokens."""
+        return False
+
+    @property
     def measured_agent(self) -> Mapping[str, Any] | None:
         """What an evaluation depends on beside problems, sampling and reward."""
         return {key: value for key, value in resolved(self.agent).items() if key not in _NOT_MEASURED}

@@ -30,7 +30,7 @@ NEEDS: Final[Mapping[Need, str]] = {
     "version": "a count of the weights' versions",
     "baseline": "the score of a greedy answer to each question, which only runs of task type reasoning make",
     "regression": "a flow whose decisions can be regressed on",
-    "sum_pi_squared": "the sums of squared probabilities of each token, which no trainer here says",
+    "sum_pi_squared": "the sums of squared probabilities of each token, which only trainers of task type reasoning say",
     "group": "groups of more than one",
 }
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from rlinf.core.capabilities import LanguageModelPolicy
-from rlinf.core.data import Batch, Trajectory
+from rlinf.core.data import Batch, Rescored, Trajectory
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.metrics import Metric, Statistic, merge
 from rlinf.core.protocols import Channel, Gate, Trainer
@@ -228,14 +228,16 @@ class ReasoningActor(Worker):
             self._pass_gate(state, trajectory, parts, found)
         metrics = dict(self._gate().measure(compared(trajectory, found, version=state.trainer.version)))
         if wants_all:
-            logprob, value = scattered(trajectory, iter(found))
-            self._has_critic = value is not None
-            if value is not None:
-                trajectory = with_values(trajectory, value)
+            scores = scattered(trajectory, iter(found))
+            self._has_critic = scores.value is not None
+            if scores.value is not None:
+                trajectory = with_values(trajectory, scores.value)
             if self.cfg.algorithm.recompute_logprobs:
-                trajectory = dataclasses.replace(trajectory, proximal=logprob)
+                trajectory = dataclasses.replace(trajectory, proximal=scores.logprob)
+            if self.cfg.sums_squares:
+                trajectory = dataclasses.replace(trajectory, sum_pi_squared=_summed(scores, f"actor[{self.rank}]"))
         if state.refers:
-            reference, _ = scattered(trajectory, iter(state.rescorer.references(trajectory, parts)))
+            reference = scattered(trajectory, iter(state.rescorer.references(trajectory, parts))).logprob
             trajectory = dataclasses.replace(trajectory, reference=reference)
         elif state.reference is not None:
             trajectory = dataclasses.replace(trajectory, reference=state.reference.logprob(trajectory))
@@ -290,6 +292,14 @@ class ReasoningActor(Worker):
         if self._state is None:
             raise RLinfError(f"actor[{self.rank}]", "has no trainer yet", "Call init_worker(topology) first.")
         return self._state
+
+
+def _summed(scores: Rescored[Tensor], place: str) -> Tensor:
+    """Σ π² of each token `[B, T]`; a trainer or a model of somebody else may not add it up."""
+    if scores.sum_pi_squared is None:
+        problem = "the advantage needs Σ π² of each token, and this trainer does not say it of this model"
+        raise RLinfError(place, problem, "Choose another algorithm.adv_type, or the trainer fsdp and the model causal_lm.")
+    return scores.sum_pi_squared
 
 
 def with_values(trajectory: Trajectory[Tensor], value: Tensor) -> Trajectory[Tensor]:

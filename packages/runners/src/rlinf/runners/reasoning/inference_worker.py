@@ -42,7 +42,7 @@ class ReferencePolicy:
         def score(rows: Any) -> tuple[Any, Rescored[Tensor]]:
             return rows, self._policy.default_forward(trimmed(batch, rows, width))
 
-        return scattered(trajectory, map(score, parts))[0]
+        return scattered(trajectory, map(score, parts)).logprob
 
 
 class InferenceWorker(Worker):

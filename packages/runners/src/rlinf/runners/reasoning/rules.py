@@ -78,7 +78,12 @@ def _room_for_prompts(cfg: ReasoningConfig) -> ConfigError | None:
 
 
 def _needs(cfg: ReasoningConfig) -> ConfigError | None:
-    unmet: dict[Need, str] = {"sum_pi_squared": "Choose another algorithm.adv_type."}
+    unmet: dict[Need, str] = {}
+    if not cfg.can_compare_tokens:
+        unmet["sum_pi_squared"] = "Choose another algorithm.adv_type."
+    elif not cfg.algorithm.recompute_logprobs:
+        # Both from one pass, so that 1 − 2 π(a) + Σ π² is of one policy, also where the rollout's weights are older.
+        unmet["sum_pi_squared"] = "Set algorithm.recompute_logprobs: true."
     if not cfg.can_compare_with_greedy:
         unmet["baseline"] = "Choose another algorithm.adv_type."
     if cfg.rollout.group_size == 1:

@@ -319,6 +319,16 @@ class ReasoningConfig(RunConfig):
         return "baseline" in needs_of(self.algorithm.advantage)
 
     @property
+    def can_compare_tokens(self) -> bool:
+        """Responses to one problem begin in the same column, so that they can be compared token by token."""
+        return True
+
+    @property
+    def sums_squares(self) -> bool:
+        """Whether the advantage asks for Σ π² of each token, which the trainer then says where it scores again."""
+        return "sum_pi_squared" in needs_of(self.algorithm.advantage)
+
+    @property
     def measured_agent(self) -> Mapping[str, Any] | None:
         """What an evaluation depends on beside problems, sampling and reward; None for single responses."""
         return None

@@ -84,17 +84,19 @@ def without_cut_off(trajectory: Trajectory[Tensor], credit: Credit[Tensor]) -> t
     return replace(trajectory, mask=mask), Credit(advantage=torch.where(mask, credit.advantage, 0.0), target=target)
 
 
-def scattered(trajectory: Trajectory[Tensor], parts: Iterator[tuple[Rows, Rescored[Tensor]]]) -> tuple[Tensor, Tensor | None]:
-    """Log-probabilities and values `[B, T]` of a trajectory from those of its pieces, 0 elsewhere; no values without a critic."""
+def scattered(trajectory: Trajectory[Tensor], parts: Iterator[tuple[Rows, Rescored[Tensor]]]) -> Rescored[Tensor]:
+    """Log-probabilities, values and Σ π² `[B, T]` of a trajectory from those of its pieces, 0 elsewhere; no entropies."""
     logprob = torch.zeros_like(trajectory.logprob)
-    value: Tensor | None = None
+    others: dict[str, Tensor] = {}
     for rows, evaluation in parts:
         index, horizon = torch.from_numpy(rows), evaluation.logprob.shape[1]  # pyright: ignore[reportUnknownMemberType]
         logprob[index, :horizon] = evaluation.logprob.to(logprob)
-        if evaluation.value is not None:
-            value = torch.zeros_like(trajectory.reward) if value is None else value
-            value[index, :horizon] = evaluation.value.to(value)
-    return logprob, value
+        for name in ("value", "sum_pi_squared"):
+            piece: Tensor | None = getattr(evaluation, name)
+            if piece is not None:
+                whole = others.setdefault(name, torch.zeros_like(trajectory.reward))
+                whole[index, :horizon] = piece.to(whole)
+    return Rescored(logprob=logprob, value=others.get("value"), sum_pi_squared=others.get("sum_pi_squared"))
 
 
 Found = Sequence[tuple[Rows, Rescored[Tensor]]]
@@ -171,10 +173,10 @@ def compared(
     for rows, evaluation in found:
         covered[to_torch(rows), : evaluation.logprob.shape[1]] = True
     counted = trajectory.mask & (trajectory.version == version) if mask is None else mask
-    trainer, _ = scattered(trajectory, iter(found))
+    trainer = scattered(trajectory, iter(found)).logprob
     again = None if rescore is None else partial(_rescored, trajectory, rescore)
     return scores_of(trajectory, trainer, version=version, mask=covered & counted, rescore=again)
 
 
 def _rescored(trajectory: Trajectory[Tensor], rescore: Callable[[float], Found], factor: float) -> Tensor:
-    return scattered(trajectory, iter(rescore(factor)))[0]
+    return scattered(trajectory, iter(rescore(factor))).logprob

@@ -113,6 +113,11 @@ REFUSED: Sequence[tuple[str, str, str]] = [
     ("embodied", "cluster.component_placement.evn=0", r"^cluster\.component_placement\.evn: .*Did you mean 'env'"),
     ("reasoning", "~cluster.component_placement.reward", r"^cluster\.component_placement\.reward: .*not placed"),
     ("reasoning", "+cluster.component_placement.rewrad=0", r"^cluster\.component_placement\.rewrad: .*Did you mean 'reward'"),
+    (
+        "reasoning",
+        "+cluster.component_placement.critic=0",
+        r"^cluster\.component_placement\.critic: .*actor\.model\.add_value_head",
+    ),
     ("sft", "cluster.component_placement.rollout=0", r"^cluster\.component_placement\.rollout: "),
     # what one section needs of another
     ("reasoning", "algorithm.kl_beta=0.1", r"^algorithm\.kl_beta: .*reference.*reference\.source"),

@@ -200,6 +200,7 @@ def test_component_placement_of_a_run() -> None:
         ({"timeout_s": float("nan")}, r"cluster\.timeout_s: expected .*, found nan"),
         ({"timeout_s": 1e12}, r"cluster\.timeout_s: .* found 1e\+12"),
         ({"join_timeout_s": float("inf")}, r"cluster\.join_timeout_s: .* found inf"),
+        ({"auto_scheduler": True}, r"cluster\.auto_scheduler: expected a section .*found True\. Set \{policy: forecast\} for true"),
         ({"auto_scheduler": {"policy": "always"}}, r"cluster\.auto_scheduler\.policy: no choice 'always'"),
         ({"auto_scheduler": {"hysteresis": 0.5}}, r"cluster\.auto_scheduler\.hysteresis: expected at least 1, found 0\.5"),
         (

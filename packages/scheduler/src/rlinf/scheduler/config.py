@@ -116,6 +116,15 @@ _ELSEWHERE: Final[Mapping[str, str]] = {
 """Keys of RLinf that stand for something else here, or for nothing."""
 
 
+def _no_switch(fault: ConfigError) -> ConfigError:
+    """RLinf's `auto_scheduler: true` is a section here."""
+    if fault.place != "cluster.auto_scheduler" or not fault.problem.startswith("expected a section"):
+        return fault
+    return ConfigError(
+        fault.place, fault.problem, "Set {policy: forecast} for true; leave it out for false, as nothing moves then."
+    )
+
+
 def read_cluster(section: Mapping[str, Any]) -> ClusterConfig:
     """The `cluster` section, checked.
 
@@ -125,5 +134,6 @@ def read_cluster(section: Mapping[str, Any]) -> ClusterConfig:
     try:
         return read(ClusterConfig, section, place="cluster")
     except ConfigError as error:
-        refuse(with_remedies(each_fault(error), _ELSEWHERE), place=error.place)
+        found = with_remedies(each_fault(error), _ELSEWHERE)
+        refuse([_no_switch(fault) for fault in found], place=error.place)
         raise

@@ -49,6 +49,8 @@ _DAGGER: Final = "DAgger is no loss: set the section dagger of a run with runner
 OBJECTIVES: Final[Mapping[str, str]] = {
     **{name: _ON_POLICY.format(name) for name in ("ppo", "ppo_clip", "actor", "actor_critic", "reinforce", "grpo", "gae", "gspo")},
     "embodied_sac": "Soft actor-critic is 'sac'.",
+    "rlt_ac": "RLT is not here; soft actor-critic is 'sac'.",
+    "rlt_td3": "RLT is not here; TD3 is 'td3'.",
     "dsrl": "DSRL is 'sac' with actor.model.model_type: dsrl.",
     "offline_iql": "IQL is 'iql'.",
     "embodied_dagger": _DAGGER,
@@ -64,6 +66,8 @@ LOSSES: Final[Mapping[str, str]] = {
     "embodied_nft": "NFT is 'nft'.",
     "embodied_dagger": _DAGGER,
     "embodied_sac": _OFF_POLICY.format("sac"),
+    "rlt_ac": f"RLT is not here. {_OFF_POLICY.format('sac')}",
+    "rlt_td3": f"RLT is not here. {_OFF_POLICY.format('td3')}",
     "grpo": _GRPO.format("GRPO", "grpo"),
     "dr_grpo": "Dr. GRPO is adv_type 'grpo' with scale 'none', loss_type 'ppo_clip' and loss_agg_func 'constant-length'.",
     "rloo": _GRPO.format("RLOO", "rloo"),

@@ -27,6 +27,7 @@ _LENGTHS = "Set rollout.sampling_params.max_new_tokens and data.max_prompt_lengt
 _EPISODES = "Leave it out: set env.eval.episodes, over as many environments as env.eval.total_num_envs says."
 _TOKENS = "Set actor.max_tokens_per_mbs of a reasoning run."
 _ENGINE = "Set it in rollout.server_args (SGLang) or rollout.engine_args (vLLM), by the name that the engine has for it."
+_COMPILED = "Leave it out: a run compiles no policy; engines of text do by themselves, as rollout.server_args and engine_args say."
 _MODEL_FOLDER = "Leave it out: the folder at actor.model.model_path says it."
 _OFFLOAD = "Set actor.offload: weights, gradients and optimizer state go together."
 _SCHEDULE = "Set actor.optim: {lr, lr_scheduler, lr_warmup_steps, min_lr_factor, total_training_steps}."
@@ -52,6 +53,7 @@ _RUNNER: Final[Mapping[str, str]] = {
     "seq_length": _LENGTHS,
     "max_prompt_length": "Set data.max_prompt_length, or actor.model.max_prompt_length of a robot policy.",
     "logger.experiment_name": "Set runner.experiment_name.",
+    "logger.wandb_proxy": "Leave it out, and set the environment variable HTTPS_PROXY, to which wandb keeps.",
     "output_dir": "Set runner.logger.log_path; the run's folder there is runner.experiment_name.",
     "enable_decoupled_mode": _BATCHING,
     "rollout_queue_size": "Set rollout.batching: waiting, with rollout.max_batched_requests.",
@@ -109,6 +111,7 @@ _EVAL: Final[Mapping[str, str]] = {
 _ROLLOUT: Final[Mapping[str, str]] = {
     "group_name": _NAMED,
     "channel": _CHANNEL,
+    **dict.fromkeys(("enable_torch_compile", "enable_cuda_graph"), _COMPILED),
     "enable_decoupled_mode": _BATCHING,
     "rollout_queue_size": "Set rollout.batching: waiting, with rollout.max_batched_requests.",
     "enable_offload": "Set rollout.offload; a reasoning run has actor.offload alone.",
@@ -321,6 +324,7 @@ _DATA: Final[Mapping[str, str]] = {
     "image_keys": "No file of pictures is read: register a task of your own, whose problems have them.",
 }
 _REWARD: Final[Mapping[str, str]] = {
+    "reward_mode": "Leave it out: a response is judged once, when it is whole, by what reward.reward_type says.",
     "use_reward_model": "Leave it out: reward.reward_type says what judges, by name or as `module:attr`.",
     "group_name": _NAMED,
     "tokenizer": "Leave it out: the tokenizer is that of actor.model.",
@@ -369,6 +373,9 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     **_below("reward", _REWARD),
 }
 """By dotted path; none of them is a key here."""
+
+COMPONENTS: Final[Mapping[str, str]] = {"critic": _CRITIC}
+"""What to say of a component that no run has."""
 
 _EVALUATES: Final = "Name no other task type to evaluate: eval.py of the app, or `rlinf eval`, does."
 TASK_TYPES: Final[Mapping[str, str]] = {

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar, cast
 from rlinf.core.capabilities import KeepsReference
 from rlinf.core.declarations import HasTargets, Need, needs_of, traits_of
 from rlinf.core.errors import ConfigError, ConfigErrors, did_you_mean, refuse
+from rlinf.runners.config.compat import COMPONENTS
 from rlinf.runners.config.schema import AlgorithmConfig, ModelSection, ReferenceConfig, RunConfig, TrainingConfig
 from rlinf.runners.config.sections import subsection
 
@@ -83,7 +84,9 @@ def placement(cluster: Mapping[str, Any], required: Sequence[str], optional: Seq
         return ConfigError(place, problem)
     names, known = placed_components(cluster), list(dict.fromkeys([*required, *optional]))
     unknown = [name for name in names if name not in known]
-    faults = [ConfigError(f"{place}.{n}", "this run has no such component", did_you_mean(n, known)) for n in unknown]
+    faults = [
+        ConfigError(f"{place}.{n}", "this run has no such component", COMPONENTS.get(n) or did_you_mean(n, known)) for n in unknown
+    ]
     missing = [name for name in required if name not in names]
     placed = f"Placed: {', '.join(names) or 'none'}."
     faults += [ConfigError(f"{place}.{name}", "this component is not placed", placed) for name in missing]

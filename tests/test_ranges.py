@@ -29,7 +29,10 @@ TINY = {"preset": "tiny"}
 TRAINS = {"trainer": None, "model": schema.ModelSection(model_type="x", config=typing.cast("Any", None)), "global_batch_size": 4}
 SYNCS = {"weight_syncer": schema.WeightSyncSection(sync=typing.cast("Any", None))}
 NEEDED: Mapping[str, Mapping[str, Any]] = {
-    **dict.fromkeys(("pi0", "pi05", "openvla", "openvla_oft", "gr00t", "causal_lm", "vlm"), TINY),
+    **dict.fromkeys(("pi0", "pi05", "openvla", "openvla_oft", "gr00t", "causal_lm", "vlm", "sequence_reward"), TINY),
+    **dict.fromkeys(("CausalLMConfig", "SequenceRewardConfig"), TINY),
+    "reward_model": {"model": TINY},
+    "yes_no": {"model": TINY},
     "grpo_video": {"advantage_mode": "frame"},
     "disk": {"folder": "weights"},
     "openai": {"base_url": "http://127.0.0.1/v1", "model": "m"},
@@ -58,6 +61,7 @@ NEEDED: Mapping[str, Mapping[str, Any]] = {
     "EmbodiedAlgorithmConfig": {"advantage": None, "loss": None, "filter_rewards": True, "rewards_lower_bound": -5.0},
     "DataConfig": {"type": "x", "task": None, "rollout_batch_size": 4},
     "SFTDataConfig": {"type": "x", "task": None},
+    "PairsDataConfig": {"type": "x", "task": None},
     "GenerationConfig": {"generator": None, "sampling_params": {"max_new_tokens": 4}},
     "RewardConfig": {"reward": None},
     "OverlongConfig": {"max_length": 8, "cache": 4},
@@ -110,7 +114,7 @@ LARGE = {
 
 WHOLE = (
     *("RunConfig", "PlayedConfig", "EmbodiedConfig", "EmbodiedSFTConfig", "OffPolicyConfig", "ReasoningConfig"),
-    *("FineTuningConfig", "SFTConfig", "TrainingConfig"),
+    *("FineTuningConfig", "SFTConfig", "RewardModelConfig", "TrainingConfig"),
 )
 
 

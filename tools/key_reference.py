@@ -26,7 +26,7 @@ from rlinf.scheduler import ClusterConfig
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "reference"
-TASKS = ("embodied", "embodied_off_policy", "embodied_sft", "reasoning", "agent", "sft")
+TASKS = ("embodied", "embodied_off_policy", "embodied_sft", "reasoning", "agent", "sft", "reward_model")
 READERS = {"cluster": ClusterConfig}
 """Sections that somebody else reads."""
 HEAD = "| key | type | default | meaning | checked by |\n|---|---|---|---|---|"

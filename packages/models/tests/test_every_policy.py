@@ -20,7 +20,8 @@ VARIANTS = {
 
 def cases():
     for name in MODELS.names():
-        if MODELS.owner(name).startswith("rlinf.models"):
+        # A reward model scores texts, and is no policy.
+        if MODELS.owner(name).startswith("rlinf.models") and name != "sequence_reward":
             for params in VARIANTS.get(name, [["preset=tiny"]]):
                 yield pytest.param([name, *params], id=" ".join([name, *params]))
 

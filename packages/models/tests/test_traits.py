@@ -25,7 +25,8 @@ VARIANTS = {
 CASES = [
     (name, params)
     for name in MODELS.names()
-    if MODELS.owner(name).startswith("rlinf.models.")
+    # A reward model scores texts, and is no policy.
+    if MODELS.owner(name).startswith("rlinf.models.") and name != "sequence_reward"
     for params in VARIANTS.get(name, [{"preset": "tiny"}])
 ]
 

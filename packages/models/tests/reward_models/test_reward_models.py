@@ -72,7 +72,7 @@ def test_bradley_terry_learns_to_order_pairs():
     before = ordered(*held_out)
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
     for _ in range(60):
-        loss = model.loss(*pairs(64))
+        loss = model.preference_loss(*pairs(64))
         optimizer.zero_grad()
         (loss.total / loss.weight).backward()
         optimizer.step()

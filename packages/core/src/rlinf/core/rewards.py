@@ -1,4 +1,4 @@
-"""What a reward may be told of a response beside its text, and what it may say beside one number."""
+"""What a reward may be told of a response beside its text, what it may say beside one number, and how a model of it learns."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from rlinf.core.agents.episodes import Turn
+from rlinf.core.data import LossOutput
 from rlinf.core.language.problems import Message
 
 
@@ -74,3 +75,20 @@ class SampleFunction:
 def sample_reward(function: Callable[[Sequence[RewardSample]], Scored | Awaitable[Scored]]) -> SampleFunction:
     """The decorator that makes a function of `RewardSample`s a reward, to be chosen as `module:function`; it may be async."""
     return SampleFunction(function)
+
+
+@runtime_checkable
+class LearnsPreferences(Protocol):
+    """A reward model that learns from pairs of texts, of which one was preferred."""
+
+    def preference_loss(self, chosen: Mapping[str, Any], rejected: Mapping[str, Any]) -> LossOutput[Any]:
+        """How surprising the preferences are; differentiable.
+
+        Args:
+            chosen: `input_ids` and `segment_ids`, each `[B, T]`, 0 for padding: the texts that were preferred.
+            rejected: those that they were preferred to.
+
+        Returns:
+            The sum over pairs, and their number.
+        """
+        ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rlinf.core.declarations import PolicyTraits
 from rlinf.core.registry import require_modules
 from rlinf.models.language.policy import NetworkConfig
 
@@ -18,6 +19,11 @@ class SequenceRewardConfig(NetworkConfig):
 
     fresh_head: bool = False
     """Whether `model_path` may be a language model, without the head, which is drawn from the seed then."""
+
+    @property
+    def traits(self) -> PolicyTraits:
+        """It writes nothing, and does not act either."""
+        return PolicyTraits(critic=False, entropy=False, q_functions=False, recurrent=False, language=False)
 
     def build(self, *, seed: int) -> SequenceReward:
         """The reward model; torch's global generator is neither read nor moved.

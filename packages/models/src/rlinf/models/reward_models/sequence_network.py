@@ -43,7 +43,7 @@ class SequenceReward(Versioned):
         """`rewards` without a graph."""
         return self.rewards(context)
 
-    def loss(self, chosen: Mapping[str, Tensor], rejected: Mapping[str, Tensor]) -> LossOutput[Tensor]:
+    def preference_loss(self, chosen: Mapping[str, Tensor], rejected: Mapping[str, Tensor]) -> LossOutput[Tensor]:
         """How surprising the preferences of B pairs are; see `bradley_terry`."""
         return bradley_terry(self.rewards(chosen), self.rewards(rejected))
 

@@ -63,6 +63,29 @@ class SFTDataConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PairsDataConfig:
+    """`data` of `task_type: reward_model`; its section also holds the fields of the task, whose rows hold pairs of responses."""
+
+    type: str = "dataset"
+    """A registered task."""
+    task: TaskConfig = field(metadata=chosen(TASKS, "type"))
+    """The task's own fields."""
+    chosen_key: str = "chosen"
+    """The field of the response that was preferred, a text."""
+    rejected_key: str = "rejected"
+    """The field of the response that it was preferred to, a text."""
+    val_problems: int = 128
+    """Pairs on which the validation loss is measured, the first of the validation split."""
+    max_length: int = 512
+    """Tokens of the longest prompt with a response; a pair with a longer one is left out."""
+
+    def __post_init__(self) -> None:
+        positive(val_problems=self.val_problems, max_length=self.max_length)
+        if self.chosen_key == self.rejected_key:
+            raise ConfigError("rejected_key", f"expected another field than chosen_key, found '{self.rejected_key}'")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SFTActorConfig(TrainingConfig):
     """`actor`; its section also holds the fields of the trainer. `global_batch_size` counts examples, `micro_batch_size` rows."""
 
@@ -96,4 +119,18 @@ class SFTConfig(FineTuningConfig):
     @property
     def exports(self) -> bool:
         """Whether the folder `huggingface` is written at the end."""
+        return self.runner.export
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardModelConfig(FineTuningConfig):
+    """A run that trains a reward model on pairs; `global_batch_size` and `micro_batch_size` count pairs."""
+
+    runner: SFTRunnerConfig
+    data: PairsDataConfig
+    actor: SFTActorConfig
+
+    @property
+    def exports(self) -> bool:
+        """Whether the folder `huggingface` is written at the end, which `reward.model.model_path` takes."""
         return self.runner.export

@@ -8,9 +8,10 @@ from __future__ import annotations
 from rlinf.core.protocols import Cluster
 from rlinf.runners.checkpoints.run_folder import RunFolder
 from rlinf.runners.reasoning.language import check_corpus
-from rlinf.runners.sft.rules import SFT
+from rlinf.runners.sft.pairs import check_pairs
+from rlinf.runners.sft.rules import REWARD_MODEL, SFT
 from rlinf.runners.sft.runner import SFTRunner
-from rlinf.runners.sft.schema import SFTConfig
+from rlinf.runners.sft.schema import RewardModelConfig, SFTConfig
 from rlinf.runners.task_types import launch, register_task_type
 
 
@@ -20,3 +21,11 @@ def sft(cfg: SFTConfig, cluster: Cluster, folder: RunFolder) -> SFTRunner:
     from rlinf.runners.sft.actor_worker import SFTActor
 
     return SFTRunner(cfg=cfg, actor=launch(SFTActor, cfg, cluster, "actor"), folder=folder)
+
+
+@register_task_type("reward_model", config=RewardModelConfig, rules=REWARD_MODEL, check=check_pairs)
+def reward_model(cfg: RewardModelConfig, cluster: Cluster, folder: RunFolder) -> SFTRunner:
+    """Launches the actors, which learn from pairs of responses."""
+    from rlinf.runners.sft.reward_model_worker import RewardModelActor
+
+    return SFTRunner(cfg=cfg, actor=launch(RewardModelActor, cfg, cluster, "actor"), folder=folder)

@@ -78,7 +78,7 @@ def test_a_workers_own_frames_come_first_and_all_frames_on_request(monkeypatch: 
     assert f"All frames of env[0]:\n{whole}" in describe(error)
 
 
-def test_the_driver_of_an_embodied_run_does_without_torch() -> None:
+def test_the_driver_of_a_run_does_without_torch() -> None:
     """It names the classes of the workers, which import torch in their own processes, and writes curves for TensorBoard."""
     code = (
         "import sys\n"
@@ -86,6 +86,9 @@ def test_the_driver_of_an_embodied_run_does_without_torch() -> None:
         "from tempfile import TemporaryDirectory\n"
         "from rlinf.runners.embodied import actor_worker, env_worker, rollout_worker\n"
         "from rlinf.runners.off_policy import actor_worker, exploration\n"
+        "from rlinf.runners.agent import reward_worker, rollout_worker, tool_worker\n"
+        "from rlinf.runners.reasoning import actor_worker, inference_worker, reward_worker, rollout_worker\n"
+        "from rlinf.runners.sft import actor_worker\n"
         "from rlinf.runners.reporting.loggers.files import TensorBoardLogger\n"
         "from rlinf.runners.reporting.loggers.registry import LoggedRun\n"
         "with TemporaryDirectory() as folder:\n"

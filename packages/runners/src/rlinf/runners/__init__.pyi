@@ -39,4 +39,5 @@ from rlinf.runners.sft import warm_start as warm_start
 from rlinf.runners.task_types import TASK_TYPES as TASK_TYPES
 from rlinf.runners.task_types import TaskType as TaskType
 from rlinf.runners.task_types import launch as launch
+from rlinf.runners.task_types import launch_all as launch_all
 from rlinf.runners.task_types import register_task_type as register_task_type

@@ -121,19 +121,6 @@ def register_task_type(
     return claim
 
 
-def prepare(cluster: Cluster, supervisors: Mapping[str, Any] | None = None, **workers: type[Worker]) -> None:
-    """Starts the processes of groups that are launched next, by name, so that they start and import at the same time.
-
-    Args:
-        cluster: where.
-        supervisors: by name, the option `supervisor` with which a group is launched; the others are without one.
-        workers: the class of each group, which is placed as the component of its name and launched without further options.
-    """
-    for name, worker in workers.items():
-        options = {"supervisor": supervisors[name]} if supervisors is not None and name in supervisors else {}
-        cluster.prepare(worker, name=name, placement_strategy=cluster.placement.get_strategy(name), **options)
-
-
 def launch(
     worker: type[W],
     cfg: object,
@@ -157,6 +144,35 @@ def launch(
     """
     strategy = cluster.placement.get_strategy(component or name)
     return worker.create_group(cfg, *arguments).launch(cluster, name=name, placement_strategy=strategy, **options)
+
+
+def launch_all(
+    cfg: object,
+    cluster: Cluster,
+    workers: Mapping[str, type[Worker]],
+    *,
+    supervisors: Mapping[str, Any] | None = None,
+    arguments: Mapping[str, Sequence[Any]] | None = None,
+) -> dict[str, Any]:
+    """Starts groups whose processes start and import at the same time, each placed as the component of its name.
+
+    Args:
+        cfg: of the run, which all workers are given.
+        cluster: where.
+        workers: by name, the class of each group.
+        supervisors: by name, the option `supervisor` with which a group is launched; the others are without one.
+        arguments: by name, what the constructors of a group are given after the configuration.
+
+    Returns:
+        The groups by name, as the runner takes them.
+    """
+    supervised, given = supervisors or {}, arguments or {}
+    options: dict[str, Any] = {name: {"supervisor": supervised[name]} if name in supervised else {} for name in workers}
+    for name, worker in workers.items():
+        cluster.prepare(worker, name=name, placement_strategy=cluster.placement.get_strategy(name), **options[name])
+    return {
+        name: launch(worker, cfg, cluster, name, arguments=given.get(name, ()), **options[name]) for name, worker in workers.items()
+    }
 
 
 def read_run(cls: type[C], data: Section, *, task_type: str, rules: Sequence[Rule[C]] = ()) -> C:

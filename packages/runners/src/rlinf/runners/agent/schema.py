@@ -94,6 +94,11 @@ class AgentConfig(ReasoningConfig):
         return ("inference", TOOLS)
 
     @property
+    def tool_supervisor(self) -> dict[str, Any]:
+        """What becomes of a tool worker whose process ends unexpectedly."""
+        return {"policy": "restart", "max_restarts": self.agent.tool_workers.max_restarts}
+
+    @property
     def can_move_work(self) -> bool:
         """What tools have seen and done can't be gone on with elsewhere."""
         return False

@@ -13,7 +13,7 @@ from rlinf.runners.embodied.runner import EmbodiedRunner
 from rlinf.runners.embodied.schema import EmbodiedConfig, PlayedConfig
 from rlinf.runners.evaluation.policy import EvaluatedPolicy
 from rlinf.runners.evaluation.published import expect_protocol
-from rlinf.runners.task_types import launch, prepare, register_task_type
+from rlinf.runners.task_types import launch_all, register_task_type
 
 
 def evaluation(cfg: PlayedConfig, cluster: Cluster, policy: EvaluatedPolicy) -> EmbodiedEvalRunner:
@@ -22,13 +22,8 @@ def evaluation(cfg: PlayedConfig, cluster: Cluster, policy: EvaluatedPolicy) -> 
     from rlinf.runners.embodied.rollout_worker import MultiStepRolloutWorker
 
     expect_protocol(policy.published, evaluated_protocol(cfg, policy))
-    prepare(cluster, rollout=MultiStepRolloutWorker, env=EnvWorker)
-    return EmbodiedEvalRunner(
-        cfg=cfg,
-        policy=policy,
-        rollout=launch(MultiStepRolloutWorker, cfg, cluster, "rollout"),
-        env=launch(EnvWorker, cfg, cluster, "env"),
-    )
+    workers = {"rollout": MultiStepRolloutWorker, "env": EnvWorker}
+    return EmbodiedEvalRunner(cfg=cfg, policy=policy, **launch_all(cfg, cluster, workers))
 
 
 @register_task_type("embodied", config=EmbodiedConfig, rules=EMBODIED, evaluation=evaluation)
@@ -38,12 +33,6 @@ def embodied(cfg: EmbodiedConfig, cluster: Cluster, folder: RunFolder) -> Embodi
     from rlinf.runners.embodied.env_worker import EnvWorker
     from rlinf.runners.embodied.rollout_worker import MultiStepRolloutWorker
 
-    supervised = {"env": cfg.env_supervisor}
-    prepare(cluster, supervised, actor=EmbodiedFSDPActor, rollout=MultiStepRolloutWorker, env=EnvWorker)
-    return EmbodiedRunner(
-        cfg=cfg,
-        actor=launch(EmbodiedFSDPActor, cfg, cluster, "actor"),
-        rollout=launch(MultiStepRolloutWorker, cfg, cluster, "rollout"),
-        env=launch(EnvWorker, cfg, cluster, "env", supervisor=cfg.env_supervisor),
-        folder=folder,
-    )
+    workers = {"actor": EmbodiedFSDPActor, "rollout": MultiStepRolloutWorker, "env": EnvWorker}
+    groups = launch_all(cfg, cluster, workers, supervisors={"env": cfg.env_supervisor})
+    return EmbodiedRunner(cfg=cfg, folder=folder, **groups)

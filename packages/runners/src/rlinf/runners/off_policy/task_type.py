@@ -15,7 +15,7 @@ from rlinf.runners.embodied.runner import EmbodiedRunner
 from rlinf.runners.embodied.task_type import evaluation
 from rlinf.runners.off_policy.rules import OFF_POLICY, TASK_TYPE, check_actions
 from rlinf.runners.off_policy.schema import OffPolicyConfig
-from rlinf.runners.task_types import launch, prepare, register_task_type
+from rlinf.runners.task_types import launch_all, register_task_type
 
 
 @register_task_type(TASK_TYPE, config=OffPolicyConfig, rules=OFF_POLICY, evaluation=evaluation, inferred=False)
@@ -32,13 +32,11 @@ def embodied_off_policy(cfg: OffPolicyConfig, cluster: Cluster, folder: RunFolde
         decisions_per_iteration=cfg.decisions_per_iteration,
         first_step=cfg.algorithm.offline_steps,
     )
+    workers = {"actor": OffPolicyActor, "rollout": MultiStepRolloutWorker, "env": EnvWorker}
     supervised = {"env": cfg.env_supervisor}
-    prepare(cluster, supervised, actor=OffPolicyActor, rollout=MultiStepRolloutWorker, env=EnvWorker)
     return EmbodiedRunner(
         cfg=cfg,
-        actor=launch(OffPolicyActor, cfg, cluster, "actor"),
-        rollout=launch(MultiStepRolloutWorker, cfg, cluster, "rollout", arguments=(exploration,)),
-        env=launch(EnvWorker, cfg, cluster, "env", supervisor=cfg.env_supervisor),
+        **launch_all(cfg, cluster, workers, supervisors=supervised, arguments={"rollout": (exploration,)}),
         folder=folder,
         learn=EmbodiedRunner.run_training,
         check=lambda spec: check_actions(cfg, spec),

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from rlinf.core.capabilities import LanguageModelPolicy
 from rlinf.core.data import Batch, Rescored, Trajectory
@@ -22,6 +20,7 @@ from rlinf.core.protocols import Channel, Gate, Trainer
 from rlinf.core.random import keyed_generator
 from rlinf.core.worker import Worker
 from rlinf.runners.checkpoints.export import export_network
+from rlinf.runners.lazy import torch
 from rlinf.runners.reasoning.inference_worker import ReferencePolicy
 from rlinf.runners.reasoning.language import build_image_processor, build_policy, build_tokenizer, check_temperature
 from rlinf.runners.reasoning.schema import ReasoningConfig
@@ -78,8 +77,8 @@ class ReasoningActor(Worker):
         self.cfg = cfg
         self._state: _State | None = None
         self._has_critic = False
-        self._trajectory: Trajectory[Tensor] | None = None
-        self._batch: Batch[Tensor] | None = None
+        self._trajectory: Trajectory[torch.Tensor] | None = None
+        self._batch: Batch[torch.Tensor] | None = None
         self._checked = False
 
     def init_worker(self, topology: ReasoningTopology) -> None:
@@ -214,7 +213,7 @@ class ReasoningActor(Worker):
         """Leaves the other ranks; every rank calls it, last."""
         self._ready().trainer.close()
 
-    def _scored(self, state: _State, trajectory: Trajectory[Tensor]) -> tuple[Trajectory[Tensor], dict[str, Statistic]]:
+    def _scored(self, state: _State, trajectory: Trajectory[torch.Tensor]) -> tuple[Trajectory[torch.Tensor], dict[str, Statistic]]:
         """The trajectory with what the algorithm needs of scores, and how far rollout and trainer are apart.
 
         Where nothing but that distance is asked for, one forward pass measures it.
@@ -243,7 +242,7 @@ class ReasoningActor(Worker):
             trajectory = dataclasses.replace(trajectory, reference=state.reference.logprob(trajectory))
         return trajectory, metrics
 
-    def _pass_gate(self, state: _State, trajectory: Trajectory[Tensor], parts: Sequence[Rows], found: Found) -> None:
+    def _pass_gate(self, state: _State, trajectory: Trajectory[torch.Tensor], parts: Sequence[Rows], found: Found) -> None:
         """Before the first update, the trainer must say of the responses what the rollout said of them.
 
         Ranks can't score again for one of them, so that only a single one tries other temperatures.
@@ -294,7 +293,7 @@ class ReasoningActor(Worker):
         return self._state
 
 
-def _summed(scores: Rescored[Tensor], place: str) -> Tensor:
+def _summed(scores: Rescored[torch.Tensor], place: str) -> torch.Tensor:
     """Σ π² of each token `[B, T]`; a trainer or a model of somebody else may not add it up."""
     if scores.sum_pi_squared is None:
         problem = "the advantage needs Σ π² of each token, and this trainer does not say it of this model"
@@ -302,7 +301,7 @@ def _summed(scores: Rescored[Tensor], place: str) -> Tensor:
     return scores.sum_pi_squared
 
 
-def with_values(trajectory: Trajectory[Tensor], value: Tensor) -> Trajectory[Tensor]:
+def with_values(trajectory: Trajectory[torch.Tensor], value: torch.Tensor) -> Trajectory[torch.Tensor]:
     """The trajectory with a critic's values `[B, T]` of what each column has seen; what follows a response is worth 0."""
     kept = value * trajectory.mask
     return dataclasses.replace(trajectory, value=torch.cat([kept, torch.zeros_like(kept[:, :1])], dim=1))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 from rlinf.core.protocols import Cluster, WorkerGroup
+from rlinf.core.worker import Worker
 from rlinf.runners.checkpoints.run_folder import RunFolder
 from rlinf.runners.evaluation.policy import EvaluatedPolicy
 from rlinf.runners.reasoning.evaluation import ReasoningEvalRunner
@@ -13,36 +14,28 @@ from rlinf.runners.reasoning.runner import ReasoningRunner
 from rlinf.runners.reasoning.schema import ReasoningConfig
 from rlinf.runners.sft.schema import SFTConfig
 from rlinf.runners.sft.warm_starts import warm_start
-from rlinf.runners.task_types import launch
+from rlinf.runners.task_types import launch, launch_all
 
 
 def evaluated(
     cfg: ReasoningConfig,
     cluster: Cluster,
     policy: EvaluatedPolicy,
-    *,
-    rollout: type[Any],
-    reward: type[Any],
-    tools: WorkerGroup[Any] | None = None,
+    workers: Mapping[str, type[Worker]],
+    supervisors: Mapping[str, Any] | None = None,
 ) -> ReasoningEvalRunner:
     """Launches rollout and reward workers of these classes; the warm start of a recipe is training, and left out."""
-    groups = {"rollout": launch(rollout, cfg, cluster, "rollout"), "reward": launch(reward, cfg, cluster, "reward")}
-    return ReasoningEvalRunner(cfg=cfg, policy=policy, tools=tools, **groups)
+    return ReasoningEvalRunner(cfg=cfg, policy=policy, **launch_all(cfg, cluster, workers, supervisors=supervisors))
 
 
 def trained(
     cfg: ReasoningConfig,
     cluster: Cluster,
     folder: RunFolder,
-    *,
-    rollout: type[Any],
-    reward: type[Any],
-    tools: Callable[[], WorkerGroup[Any] | None] = lambda: None,
+    workers: Mapping[str, type[Worker]],
+    supervisors: Mapping[str, Any] | None = None,
 ) -> ReasoningRunner:
-    """Warms the model up where the recipe says so, and launches actor, rollout, reward and, if placed, inference workers.
-
-    `tools` launches the workers in which the tools of agents run.
-    """
+    """Warms the model up where the recipe says so, and launches actor, these workers and, if placed, inference workers."""
     from rlinf.runners.reasoning.actor_worker import ReasoningActor
     from rlinf.runners.reasoning.inference_worker import InferenceWorker
     from rlinf.runners.sft.actor_worker import SFTActor
@@ -52,14 +45,7 @@ def trained(
 
     if cfg.wants_warm_start:
         cfg = cfg.starting_from(warm_start(cfg.source, launch_sft))
-    restarts = {"policy": "restart", "max_restarts": cfg.rollout.max_restarts}
-    placed = cluster.placement.components
-    return ReasoningRunner(
-        cfg=cfg,
-        actor=launch(ReasoningActor, cfg, cluster, "actor"),
-        rollout=launch(rollout, cfg, cluster, "rollout", supervisor=restarts),
-        reward=launch(reward, cfg, cluster, "reward"),
-        inference=launch(InferenceWorker, cfg, cluster, "inference") if "inference" in placed else None,
-        tools=tools(),
-        folder=folder,
-    )
+    inference = {"inference": InferenceWorker} if "inference" in cluster.placement.components else {}
+    restarts = {"rollout": {"policy": "restart", "max_restarts": cfg.rollout.max_restarts}, **(supervisors or {})}
+    groups = launch_all(cfg, cluster, {"actor": ReasoningActor, **workers, **inference}, supervisors=restarts)
+    return ReasoningRunner(cfg=cfg, folder=folder, **groups)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any, cast
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from rlinf.core.data import Batch, Rescored, Trajectory
 from rlinf.core.errors import RLinfError
 from rlinf.core.protocols import Policy
 from rlinf.core.worker import Worker
+from rlinf.runners.lazy import torch
 from rlinf.runners.reasoning.language import build_policy
 from rlinf.runners.reasoning.schema import ReasoningConfig
 from rlinf.runners.reasoning.scoring import pieces, scattered, trimmed, widths
@@ -33,16 +32,16 @@ class ReferencePolicy:
         self._policy: Policy = frozen(build_policy(cfg, starting_weights=cfg.reference.source == "initial"), cfg.reference, device)
         self._size, self._tokens = cfg.actor.micro_batch_size, cfg.actor.max_tokens_per_mbs
 
-    @torch.no_grad()
-    def logprob(self, trajectory: Trajectory[Tensor]) -> Tensor:
+    def logprob(self, trajectory: Trajectory[torch.Tensor]) -> torch.Tensor:
         """`[B, T]`, the log-probability of each decision under the reference; 0 where masked."""
         batch, width = Batch.of(trajectory), widths(trajectory)
         parts = pieces(np.arange(len(trajectory)), width, size=self._size, tokens=self._tokens)
 
-        def score(rows: Any) -> tuple[Any, Rescored[Tensor]]:
+        def score(rows: Any) -> tuple[Any, Rescored[torch.Tensor]]:
             return rows, self._policy.default_forward(trimmed(batch, rows, width))
 
-        return scattered(trajectory, map(score, parts)).logprob
+        with torch.no_grad():
+            return scattered(trajectory, map(score, parts)).logprob
 
 
 class InferenceWorker(Worker):

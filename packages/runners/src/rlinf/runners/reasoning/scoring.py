@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from rlinf.core.capabilities import HasReference, LanguageModelPolicy
 from rlinf.core.data import Batch, Credit, Rescored, Scores, Trajectory
 from rlinf.core.protocols import Trainer
+from rlinf.runners.lazy import torch
 from rlinf.runners.training.agreement import evaluated, of_ranks, scores_of
 from rlinf.runners.training.tensors import to_torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
 
 Rows = NDArray[np.intp]
 
@@ -99,7 +102,7 @@ def scattered(trajectory: Trajectory[Tensor], parts: Iterator[tuple[Rows, Rescor
     return Rescored(logprob=logprob, value=others.get("value"), sum_pi_squared=others.get("sum_pi_squared"))
 
 
-Found = Sequence[tuple[Rows, Rescored[Tensor]]]
+Found: TypeAlias = "Sequence[tuple[Rows, Rescored[Tensor]]]"
 """Pieces of a trajectory, and what a trainer says of them."""
 
 

@@ -22,7 +22,7 @@ def evaluation(cfg: ReasoningConfig, cluster: Cluster, policy: EvaluatedPolicy) 
     from rlinf.runners.reasoning.reward_worker import RewardWorker
     from rlinf.runners.reasoning.rollout_worker import ReasoningRolloutWorker
 
-    return evaluated(cfg, cluster, policy, rollout=ReasoningRolloutWorker, reward=RewardWorker)
+    return evaluated(cfg, cluster, policy, {"rollout": ReasoningRolloutWorker, "reward": RewardWorker})
 
 
 @register_task_type("reasoning", config=ReasoningConfig, rules=REASONING, evaluation=evaluation, check=check_corpus)
@@ -31,4 +31,4 @@ def reasoning(cfg: ReasoningConfig, cluster: Cluster, folder: RunFolder) -> Reas
     from rlinf.runners.reasoning.reward_worker import RewardWorker
     from rlinf.runners.reasoning.rollout_worker import ReasoningRolloutWorker
 
-    return trained(cfg, cluster, folder, rollout=ReasoningRolloutWorker, reward=RewardWorker)
+    return trained(cfg, cluster, folder, {"rollout": ReasoningRolloutWorker, "reward": RewardWorker})

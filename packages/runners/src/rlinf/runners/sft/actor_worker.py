@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from rlinf.core.capabilities import LanguageModelPolicy
 from rlinf.core.data import Batch, Weights
 from rlinf.core.errors import ConfigError, RLinfError
@@ -17,6 +15,7 @@ from rlinf.core.language.problems import Tokenizer
 from rlinf.core.metrics import Metric, Statistic
 from rlinf.core.random import keyed_seed
 from rlinf.runners.checkpoints.export import export_network
+from rlinf.runners.lazy import torch
 from rlinf.runners.reasoning.language import build_image_processor, build_tokenizer
 from rlinf.runners.sft.examples import CrossEntropy, Example, laid_out, packed, read_examples
 from rlinf.runners.sft.schema import SFTConfig

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from rlinf.core.agents import Tool
 from rlinf.core.data import Batch, Completion, LossOutput, Rescored, Trajectory
@@ -20,6 +18,7 @@ from rlinf.core.random import keyed_generator
 from rlinf.runners.conversations.conversation import TokenConversation, turn_ends
 from rlinf.runners.conversations.rows import branch_row
 from rlinf.runners.conversations.tool_use import ToolUseConfig
+from rlinf.runners.lazy import torch
 from rlinf.runners.reasoning.language import build_image_processor, encode_prompt
 
 
@@ -151,14 +150,14 @@ def packed(examples: Sequence[Example], length: int) -> list[list[Example]]:
     return [[examples[number] for number in row] for row in bins]
 
 
-def laid_out(rows: Sequence[Sequence[Example]], *, pad_id: int) -> Batch[Tensor]:
+def laid_out(rows: Sequence[Sequence[Example]], *, pad_id: int) -> Batch[torch.Tensor]:
     """A batch whose mask is True where the next token belongs to a response; the sequences of a row are told apart by number."""
     # The last token of a sequence is only predicted, so that each takes one column less than it has tokens.
     width = max(sum(len(each) - 1 for each in row) for row in rows)
     ids, action = (torch.full((len(rows), width), pad_id) for _ in range(2))
     segment = torch.zeros((len(rows), width), dtype=torch.long)
     mask = torch.zeros((len(rows), width), dtype=torch.bool)
-    leaves: dict[str, Tensor] = {}
+    leaves: dict[str, torch.Tensor] = {}
     for row, sequences in enumerate(rows):
         begin = 0
         for number, each in enumerate(sequences, start=1):
@@ -176,7 +175,7 @@ def laid_out(rows: Sequence[Sequence[Example]], *, pad_id: int) -> Batch[Tensor]
     return Batch.of(Trajectory.of(context=context, action=action[..., None, None], logprob=logprob, mask=mask))
 
 
-def _show(leaves: dict[str, Tensor], seen: ShownPrompt | None, row: int, begin: int, shape: tuple[int, int]) -> None:
+def _show(leaves: dict[str, torch.Tensor], seen: ShownPrompt | None, row: int, begin: int, shape: tuple[int, int]) -> None:
     """Writes what a prompt shows into the columns of its tokens."""
     if seen is None:
         return
@@ -190,7 +189,7 @@ def _show(leaves: dict[str, Tensor], seen: ShownPrompt | None, row: int, begin: 
 class CrossEntropy:
     """−Σ log π of the tokens of responses, over how many there are."""
 
-    def __call__(self, batch: Batch[Tensor], evaluation: Rescored[Tensor]) -> LossOutput[Tensor]:
+    def __call__(self, batch: Batch[torch.Tensor], evaluation: Rescored[torch.Tensor]) -> LossOutput[torch.Tensor]:
         """The sum and its weight; the metric `nll` is the mean, whose exponential is the perplexity."""
         mask = batch.trajectory.mask
         total = -torch.where(mask, evaluation.logprob, 0.0).sum()

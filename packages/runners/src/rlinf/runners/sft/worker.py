@@ -7,14 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.metrics import Statistic, merge
 from rlinf.core.protocols import Trainer
 from rlinf.core.worker import Worker
 from rlinf.runners.checkpoints.starting_weights import load_starting_weights
+from rlinf.runners.lazy import torch
 from rlinf.runners.sft.examples import drawn
 from rlinf.runners.sft.schema import FineTuningConfig
 from rlinf.runners.training.data_shares import share_of

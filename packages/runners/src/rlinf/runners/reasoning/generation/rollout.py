@@ -14,15 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariableType]
-
 from rlinf.core.data import Weights
 from rlinf.core.errors import RLinfError
 from rlinf.core.language.generation import Generator
 from rlinf.core.language.problems import Split, Tokenizer
 from rlinf.core.protocols import Work
 from rlinf.core.worker import Worker, idempotent
+from rlinf.runners.lazy import torch
 from rlinf.runners.reasoning.generation.prompt_groups import JobSpec, PromptGroup
 from rlinf.runners.reasoning.generation.prompt_lengths import PromptLengths, longest_prompt, measure
 from rlinf.runners.reasoning.language import Problems, build_policy, build_tokenizer, check_images, check_temperature
@@ -153,6 +151,9 @@ class LanguageRolloutWorker(Worker, ABC):
     async def load_weights(self, checkpoint_file: str | None, version: int) -> None:
         """Takes the weights of a checkpoint, or those that a run would start from."""
         if checkpoint_file is not None:
+            # It loads torch.
+            from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariableType]
+
             weights = Weights(tensors=load_file(Path(checkpoint_file)), version=version)
         else:
             # Not every generator has the weights of the policy that it was built from, so all of them are given.

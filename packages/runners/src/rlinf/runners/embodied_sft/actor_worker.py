@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
 
 from rlinf.core.capabilities import FitsStatistics, HasSFTLoss, TakesPolicyLoss
 from rlinf.core.data import Batch, EnvSpec
@@ -20,6 +19,7 @@ from rlinf.core.random import keyed_seed
 from rlinf.runners.embodied_sft.dataset import grown
 from rlinf.runners.embodied_sft.demonstrations import COUNTED, Demonstrations, Imitation, held_out
 from rlinf.runners.embodied_sft.schema import EmbodiedSFTConfig
+from rlinf.runners.lazy import torch
 from rlinf.runners.sft.worker import FineTuningWorker
 from rlinf.runners.training.data_shares import share_of
 from rlinf.runners.training.devices import placed

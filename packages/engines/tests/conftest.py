@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 torch.set_num_threads(1)
 
 
-SHARED = ("test_sharding.py", "test_ranks.py", "test_masters.py")
+SHARED = ("test_sharding.py", "test_ranks.py", "test_masters.py", "test_resizing.py")
 """The files that look at what two ranks have left."""
 
 
@@ -44,4 +44,4 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What two ranks left of all cases, each below the folder of its name."""
     from engines_ranks import ON_TWO, launch
 
-    return launch(tmp_path_factory.mktemp("two"), 2, [*ON_TWO, "chain", "sent", "masters", "toys"])
+    return launch(tmp_path_factory.mktemp("two"), 2, [*ON_TWO, "chain", "sent", "masters", "toys", "resizing"])

@@ -1,4 +1,4 @@
-"""Training on several ranks: what each case does, and how ranks are started. Run as a program, one rank of all cases."""
+"""Training on several ranks: what each case does, and how ranks are started. Run as a program, all ranks of all cases."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from pathlib import Path
 import torch
 from engines_text import OwnLoss, ToyWriter, sequence_loss, text_batch, token_loss
 from engines_toy import parts_of_rank, run_cases
+from forked_ranks import forked
 from safetensors.torch import save_file
 from weight_sync_toy import ToyNetwork, exchange_at
 
 from rlinf.core import Weights
 from rlinf.engines import CheckpointConfig, FSDPConfig, FSDPTrainerConfig, OptimConfig
+from rlinf.engines.fsdp.resizing import prepare
 from rlinf.engines.weight_sync import BucketWeightSync, DiskWeightSync, FullWeightSync, PatchWeightSync
 from rlinf.engines.weights.checksum import checksums
 
@@ -42,6 +44,8 @@ CASES: dict[str, FSDPTrainerConfig] = {
 }
 ON_TWO = ["full_shard", "shard_grad_op", "packed", "recomputed", "no_shard", "offloaded", "frozen", "forked"]
 ON_FOUR = ["full_shard", "packed", "hybrid"]
+MEETINGS = {"resizing": 8}
+"""Where ranks meet in a case, if they do more often than four times."""
 
 
 def visible(name: str) -> FSDPTrainerConfig:
@@ -170,35 +174,37 @@ def free_port() -> int:
 
 
 def launch(folder: Path, world_size: int, cases: list[str]) -> Path:
-    """What the ranks left of all cases; each starts once, since importing torch is most of the time."""
+    """What the ranks left of all cases. One process imports, which is most of the time, and becomes all ranks."""
     for name in (*cases, "chain/two", "chain/one"):
         (folder / name).mkdir(parents=True, exist_ok=True)
-    ports = json.dumps({name: [free_port() for _ in range(4)] for name in cases})
+    ports = json.dumps({name: [free_port() for _ in range(MEETINGS.get(name, 4))] for name in cases})
     env = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    command = [sys.executable, __file__]
-    ranks = [subprocess.Popen([*command, str(r), str(world_size), str(folder), ports], env=env) for r in range(world_size)]
-    try:
-        assert [process.wait(timeout=280) for process in ranks] == [0] * world_size
-    finally:
-        for process in ranks:
-            process.kill()
+    subprocess.run([sys.executable, __file__, str(world_size), str(folder), ports], env=env, timeout=280, check=True)
     return folder
+
+
+def run_rank(rank: int, world_size: int, folder: Path, ports: dict[str, list[int]]) -> None:
+    """All cases, one after another."""
+    for name, own in ports.items():
+        addresses = [f"tcp://127.0.0.1:{port}" for port in own]
+        if name == "chain":
+            run_chain(rank, addresses, folder / name)
+        elif name == "sent":
+            run_sent(rank, addresses[0], folder / name)
+        elif name == "masters":
+            run_masters(rank, addresses[0], folder / name)
+        elif name == "toys":
+            run_cases(rank, addresses, folder / name)
+        elif name == "resizing":
+            from resizing_ranks import run_resizing
+
+            run_resizing(rank, addresses, folder / name)
+        else:
+            run_case(name, rank, world_size, addresses[0], folder / name)
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    the_rank, the_world, the_folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
-    for the_name, ports in json.loads(sys.argv[4]).items():
-        addresses = [f"tcp://127.0.0.1:{port}" for port in ports]
-        if the_name == "chain":
-            run_chain(the_rank, addresses, the_folder / the_name)
-        elif the_name == "sent":
-            run_sent(the_rank, addresses[0], the_folder / the_name)
-        elif the_name == "masters":
-            run_masters(the_rank, addresses[0], the_folder / the_name)
-        elif the_name == "toys":
-            run_cases(the_rank, addresses, the_folder / the_name)
-        else:
-            run_case(the_name, the_rank, the_world, addresses[0], the_folder / the_name)
-    # Past the interpreter's end, in which a thread of gloo that still holds a tensor may abort (pytorch/pytorch#190489).
-    os._exit(0)
+    prepare()
+    the_world = int(sys.argv[1])
+    sys.exit(not forked(the_world, run_rank, the_world, Path(sys.argv[2]), json.loads(sys.argv[3])))

@@ -1,14 +1,12 @@
-"""One rank becomes two and one again, and steps as one rank that stays alone: run as a program, one of two processes."""
+"""One rank becomes two and one again, and steps as one rank that stays alone: what each of two processes does."""
 
 from __future__ import annotations
 
 import json
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 
-import torch
 from engines_ranks import visible
 from engines_text import ToyWriter, sequence_loss, text_batch, token_loss
 from engines_toy import parts_of_rank
@@ -82,11 +80,7 @@ def fixed_after(trainer, name: str) -> tuple[list[float], dict]:
     return fixed(name, len(PLAN))
 
 
-def main(rank: int, folder: Path, rendezvous: list[str]) -> None:
-    torch.set_num_threads(1)
+def run_resizing(rank: int, rendezvous: list[str], folder: Path) -> None:
+    """All cases on two ranks, of which one comes and goes."""
     found = {name: changing(name, rank, rendezvous[len(PLAN) * at :]) for at, name in enumerate(CASES)}
     (folder / f"seen_{rank}.json").write_text(json.dumps(found))
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])

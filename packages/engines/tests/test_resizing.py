@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from engines_ranks import free_port
 from engines_toy import ToyPolicy
 from resizing_ranks import CASES, PLAN
 
@@ -15,16 +14,8 @@ from rlinf.engines import FSDPTrainerConfig
 from rlinf.engines.fsdp.resizing import rebuild, release
 
 
-def test_one_two_one_two_ranks_step_as_one(tmp_path):
-    where = [f"tcp://127.0.0.1:{free_port()}" for _ in range(len(CASES) * len(PLAN))]
-    program = str(Path(__file__).with_name("resizing_ranks.py"))
-    ranks = [subprocess.Popen([sys.executable, program, str(rank), str(tmp_path), *where]) for rank in range(2)]
-    try:
-        assert [process.wait(240) for process in ranks] == [0, 0]
-    finally:
-        for process in ranks:
-            process.kill()
-    first, second = (json.loads((tmp_path / f"seen_{rank}.json").read_text()) for rank in range(2))
+def test_one_two_one_two_ranks_step_as_one(two):
+    first, second = (json.loads((two / f"resizing/seen_{rank}.json").read_text()) for rank in range(2))
     for name in CASES:
         found = first[name]
         assert found["version"] == len(found["losses"]) == 2 * len(PLAN)
@@ -34,25 +25,39 @@ def test_one_two_one_two_ranks_step_as_one(tmp_path):
         assert second[name]["losses"] == pytest.approx(found["losses"][2:4] + found["losses"][6:8], abs=1e-7)
 
 
-FIRST_MOVE = """
+IMPORTED = """
+import json
 import sys
-from engines_toy import ToyPolicy
+from engines_toy import ToyPolicy, toy_batch, toy_loss
 from rlinf.engines import FSDPConfig, FSDPTrainerConfig
 from rlinf.engines.fsdp.resizing import prepare, rebuild, release
 
+trainer = FSDPTrainerConfig().build(ToyPolicy(), rank=0, world_size=1, rendezvous="")
+trainer.step([toy_batch(4)], toy_loss)
+compiler = sorted({"torch._dynamo", "sympy"} & set(sys.modules))
 prepare()
-state = release(FSDPTrainerConfig().build(ToyPolicy(), rank=0, world_size=1, rendezvous=""))
+state = release(trainer)
 before = set(sys.modules)
 sharded = FSDPTrainerConfig(fsdp_config=FSDPConfig(strategy="fsdp2"))
 rebuild(sharded, ToyPolicy(), state, rank=0, world_size=1, rendezvous="").close()
-print(len(set(sys.modules) - before))
+print(json.dumps({"compiler": compiler, "first move": len(set(sys.modules) - before)}))
 """
 
 
-def test_a_prepared_process_imports_nothing_in_its_first_move():
-    command = [sys.executable, "-c", FIRST_MOVE]
+@pytest.fixture(scope="module")
+def imported():
+    """What a process of its own imports: a trainer that steps, and once it is prepared its first move."""
+    command = [sys.executable, "-c", IMPORTED]
     ended = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True, timeout=240)
-    assert int(ended.stdout) <= 5, "a few of gloo's own, and not the hundreds of the compiler"
+    return json.loads(ended.stdout)
+
+
+def test_a_trainer_does_not_import_the_compiler(imported):
+    assert imported["compiler"] == []
+
+
+def test_a_prepared_process_imports_nothing_in_its_first_move(imported):
+    assert imported["first move"] <= 5, "a few of gloo's own, and not the hundreds of the compiler"
 
 
 def test_rank_0_must_have_the_state():

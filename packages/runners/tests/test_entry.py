@@ -88,7 +88,7 @@ def test_the_driver_of_a_run_does_without_torch() -> None:
         "from rlinf.runners.off_policy import actor_worker, exploration\n"
         "from rlinf.runners.agent import reward_worker, rollout_worker, tool_worker\n"
         "from rlinf.runners.reasoning import actor_worker, inference_worker, reward_worker, rollout_worker\n"
-        "from rlinf.runners.sft import actor_worker\n"
+        "from rlinf.runners.sft import actor_worker, reward_model_worker\n"
         "from rlinf.runners.embodied_sft import actor_worker\n"
         "from rlinf.runners.reporting.loggers.files import TensorBoardLogger\n"
         "from rlinf.runners.reporting.loggers.registry import LoggedRun\n"

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from rlinf.core.capabilities import TakesPolicyLoss
 from rlinf.core.data import Batch, LossOutput, Trajectory, Weights
@@ -17,12 +14,16 @@ from rlinf.core.language.problems import Tokenizer
 from rlinf.core.metrics import Statistic
 from rlinf.core.random import keyed_seed
 from rlinf.core.rewards import LearnsPreferences
+from rlinf.runners.lazy import torch
 from rlinf.runners.reasoning.language import HasTokenizer
 from rlinf.runners.sft.pairs import Pair, batches_of, read_pairs, texts_of
 from rlinf.runners.sft.schema import RewardModelConfig
 from rlinf.runners.sft.worker import FineTuningWorker
 from rlinf.runners.training.data_shares import share_of
 from rlinf.runners.training.devices import placed
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _AT_ONCE = 64
 """Pairs of a validation batch where no micro-batch says how many fit."""

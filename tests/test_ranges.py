@@ -19,6 +19,7 @@ from rlinf.core.errors import ConfigError
 from rlinf.core.language.generation import SamplingConfig
 from rlinf.core.registry import ADVANTAGES, GATES, GENERATORS, LOSSES, MODELS, OBJECTIVES, REWARDS, TASKS, TRAINERS, WEIGHT_SYNCS
 from rlinf.runners.config import schema
+from rlinf.runners.embodied import algorithm as embodied_algorithm
 from rlinf.runners.embodied import schema as embodied
 from rlinf.runners.embodied_sft import schema as embodied_sft
 from rlinf.runners.off_policy import schema as off_policy
@@ -49,6 +50,7 @@ NEEDED: Mapping[str, Mapping[str, Any]] = {
     "DataCollectionConfig": {"recorder": None},
     "DemonstrationsConfig": {"dataset": None},
     "DemoBufferConfig": {"dataset": None},
+    "CoTrainingConfig": {"dataset": None},
     "TrainEnvConfig": {"env_type": "x", "init_params": None, "total_num_envs": 1, "max_steps_per_rollout_epoch": 1},
     "EvalEnvConfig": {"env_type": "x", "init_params": None, "total_num_envs": 1},
     "PublishingConfig": {**TRAINS, **SYNCS},
@@ -127,7 +129,7 @@ def registered() -> Iterator[tuple[str, type[Any]]]:
 
 
 def sections() -> Iterator[tuple[str, type[Any]]]:
-    for module in (schema, embodied, embodied_sft, off_policy, reasoning, sft):
+    for module in (schema, embodied_algorithm, embodied, embodied_sft, off_policy, reasoning, sft):
         for name, item in vars(module).items():
             ours = dataclasses.is_dataclass(item) and item.__module__ == module.__name__
             if ours and not name.endswith("Section") and name not in WHOLE:

@@ -1,7 +1,8 @@
 """Records an expert or a person: `uv run apps/embodied/collect.py [--config-name RECIPE] [--episodes N] [--human] [key=value …]`.
 
 The environment is `env.eval` of a recipe, and the dataset goes where the recipe looks for it: `data.path` of one of
-fine-tuning (`apps/embodied/sft.py`), `algorithm.demo_buffer.path` of one with demonstrations (`apps/embodied/train.py`).
+fine-tuning (`apps/embodied/sft.py`), `algorithm.demo_buffer.path` or `algorithm.co_training.path` of one with demonstrations
+(`apps/embodied/train.py`).
 """
 
 from __future__ import annotations
@@ -66,10 +67,11 @@ def main(argv: Sequence[str]) -> int:
 def _path(data: Mapping[str, Any]) -> str:
     """Where the recipe looks for its dataset."""
     algorithm: Mapping[str, Any] = data.get("algorithm") or {}
-    sections: tuple[Mapping[str, Any], ...] = (data.get("data") or {}, algorithm.get("demo_buffer") or {})
+    sections: list[Mapping[str, Any]] = [data.get("data") or {}]
+    sections += [algorithm.get(name) or {} for name in ("demo_buffer", "co_training")]
     path = next((section["path"] for section in sections if "path" in section), None)
     if not isinstance(path, str):
-        problem = "this recipe names no folder for its dataset (nor algorithm.demo_buffer.path)"
+        problem = "this recipe names no folder for its dataset (nor algorithm.demo_buffer.path or co_training.path)"
         raise ConfigError("data.path", problem, "Set it, or --out.")
     return path
 

@@ -67,6 +67,8 @@ def run_case(name: str, rank: int, world_size: int, rendezvous: str, folder: Pat
         seen.append({key: metric.mean for key, metric in trainer.step(mine, loss).items()})
     for take in (trainer.step_policy, trainer.measure_policy):
         seen.append({key: metric.mean for key, metric in take(mine, OwnLoss()).items()})
+    seen.append({key: metric.mean for key, metric in trainer.add_policy_loss(mine, OwnLoss(), weight=0.3).items()})
+    seen.append({key: metric.mean for key, metric in trainer.step(mine, token_loss).items()})
     found = {**trainer.weights().tensors, "scored": trainer.evaluate(text_batch()).logprob}
     if name == "frozen":
         found["reference"] = trainer.reference(text_batch())

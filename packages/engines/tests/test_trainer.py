@@ -4,11 +4,12 @@ import math
 import numpy as np
 import pytest
 import torch
-from engines_toy import ToyPolicy, toy_batch, toy_loss, visible
+from engines_toy import ToyPolicy, parts_of, toy_batch, toy_loss, visible
 from safetensors.torch import load_file, save_file
 
 from rlinf.core import LossOutput
 from rlinf.core.errors import CheckpointError, ConfigError
+from rlinf.core.metrics import Metric
 from rlinf.core.registry import TRAINERS
 from rlinf.engines import FSDPConfig, FSDPTrainerConfig, OptimConfig
 
@@ -34,6 +35,47 @@ def test_a_step_is_adam_on_the_mean():
     for name, tensor in reference.state_dict().items():
         torch.testing.assert_close(trainer.weights().tensors[name], tensor, atol=1e-6, rtol=0)
     assert trainer.version == 4
+
+
+class Squares:
+    """A loss that the policy is asked for; it counts each row twice."""
+
+    def of_policy(self, policy, batch):
+        logprob = policy.default_forward(batch).logprob
+        return LossOutput(total=logprob.square().sum(), weight=torch.tensor(2.0 * len(batch)), metrics={"own": Metric(1.0)})
+
+
+@pytest.mark.parametrize("sizes", [[[10], [10]], [[3, 7], [1, 2, 3, 4]], [[1] * 10, [5, 5]]])
+def test_an_added_loss_has_a_denominator_of_its_own(sizes):
+    """The gradient is that of a / Σ weightₐ + w · b / Σ weightᵦ, however both are parted; the next step has nothing of it."""
+    trainer, reference = alone(FSDPTrainerConfig(OptimConfig(lr=0.1))), ToyPolicy()
+    batch, added = toy_batch(), toy_batch(seed=2)
+    optimizer = torch.optim.SGD(reference.parameters())
+    norms = []
+    for weight in (0.5, 0.0):
+        output = toy_loss(batch, reference.default_forward(batch))
+        own = Squares().of_policy(reference, added)
+        optimizer.zero_grad()
+        (output.total / output.weight + weight * own.total / own.weight).backward()
+        norms.append(torch.nn.utils.get_total_norm([each.grad for each in reference.parameters() if each.grad is not None]).item())
+        if weight:
+            seen = trainer.add_policy_loss(parts_of(added, sizes[1]), Squares(), weight=weight)
+            assert seen["loss"].mean == pytest.approx((own.total / own.weight).item(), rel=1e-5)
+        metrics = trainer.step(parts_of(batch, sizes[0]), toy_loss)
+        assert metrics["loss"].mean == pytest.approx((output.total / output.weight).item(), rel=1e-5)
+        assert metrics["grad_norm"].mean == pytest.approx(norms[-1], rel=1e-5)
+        reference.load_state_dict(dict(trainer.weights().tensors))
+    assert norms[0] != pytest.approx(norms[1], rel=0.05)
+
+
+def test_an_added_loss_of_which_nothing_counts_adds_nothing():
+    class Nothing:
+        def of_policy(self, policy, batch):
+            return LossOutput(total=policy.default_forward(batch).logprob.sum() * 0.0, weight=torch.zeros(()), metrics={})
+
+    plain, trainer, batch = alone(visible()), alone(visible()), toy_batch()
+    trainer.add_policy_loss([batch], Nothing(), weight=0.5)
+    assert trainer.step([batch], toy_loss)["grad_norm"].mean == plain.step([batch], toy_loss)["grad_norm"].mean
 
 
 def test_the_norm_is_clipped():

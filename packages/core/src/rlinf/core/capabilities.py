@@ -81,6 +81,10 @@ class TakesPolicyLoss(Protocol):
         """
         ...
 
+    def add_policy_loss(self, micro_batches: Sequence[Batch[Any]], loss: PolicyLoss, *, weight: float) -> Mapping[str, Statistic]:
+        """Adds weight · Σ total / Σ weight to what the next step minimises, both sums apart from its own; metrics as there."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowRegression:

@@ -25,6 +25,7 @@ from rlinf.core.metrics import Metric, Statistic, merge
 from rlinf.core.protocols import Loss, Policy
 from rlinf.engines.activation_checkpointing import blocks_of, recompute
 from rlinf.engines.fsdp import checkpoint
+from rlinf.engines.fsdp.added_gradients import AddedGradients
 from rlinf.engines.fsdp.masters import MasterWeights
 from rlinf.engines.fsdp.rescoring import Scores, on_device
 from rlinf.engines.fsdp.trainer import FSDPTrainerConfig
@@ -62,6 +63,7 @@ class FSDPTrainer(Leaving):
         self._optimizers = Optimizers(policy, config.optim, LossScale(enabled=scales))
         self._reference = reference_of(config.reference, policy, self._layout)
         self._saver = checkpoint.Saver(config.checkpoint, policy, self._optimizers, self._layout, ranks)
+        self._added = AddedGradients(self._layout)
         self._set_version(cast("Policy", policy).version)
 
     def _laid_out(self) -> Layout:
@@ -168,6 +170,22 @@ class FSDPTrainer(Leaving):
         """As `step`, of a loss that the policy itself is asked for; see `rlinf.core.capabilities.TakesPolicyLoss`."""
         return self._step(micro_batches_of(micro_batches, None), lambda _, batch: self._own_loss(batch, loss))
 
+    def add_policy_loss(self, micro_batches: Sequence[Batch[Any]], loss: PolicyLoss, *, weight: float) -> dict[str, Statistic]:
+        """Adds a second loss to what the next step minimises; see `rlinf.core.capabilities.TakesPolicyLoss`.
+
+        Each is divided by its own weight over micro-batches and ranks, so that how either is parted changes nothing. A step that is
+        skipped, or fails, forgets it. It takes the memory of one more gradient until then.
+        """
+        metrics = self._passes(
+            micro_batches_of(micro_batches, None), lambda _, batch: self._own_loss(batch, loss), "add_policy_loss"
+        )
+        metrics, _ = self._over_ranks(metrics, [])
+        parameters = self._parameters
+        self._layout.collect(parameters)
+        self._note_gradients()
+        self._added.keep(parameters, weight, cast("Metric", metrics["loss"]).weight)
+        return metrics
+
     @torch.no_grad()
     def measure_policy(self, micro_batches: Sequence[Batch[Any]], loss: PolicyLoss) -> dict[str, Statistic]:
         """The metrics of such a loss over all ranks, without a graph; see `rlinf.core.capabilities.TakesPolicyLoss`."""
@@ -192,9 +210,24 @@ class FSDPTrainer(Leaving):
 
     def _step(self, parts: Sequence[MicroBatch], output_of: OutputOf) -> dict[str, Statistic]:
         """One optimizer step over passes of this rank."""
-        self._offloader.expect_here(PARTS, by="step")
-        rounds = self._rounds(len(parts), "step(micro_batches)")
+        metrics = self._passes(parts, output_of, "step")
+        parameters = self._parameters
+        self._layout.collect(parameters)
+        self._added.join(parameters, lambda: cast("Metric", self._over_ranks({"loss": metrics["loss"]}, [])[0]["loss"]).weight)
+        self._note_gradients()
+        gradients = {part.name: self._layout.gradients(part.parameters) for part in self._optimizers.parts}
+        return self._update(metrics, gradients)
+
+    @property
+    def _parameters(self) -> list[nn.Parameter]:
+        """What some optimizer changes."""
+        return [parameter for part in self._optimizers.parts for parameter in part.parameters]
+
+    def _passes(self, parts: Sequence[MicroBatch], output_of: OutputOf, by: str) -> dict[str, Statistic]:
+        """The gradient of all parts of this rank, and their metrics."""
+        self._offloader.expect_here(PARTS, by=by)
         try:
+            rounds = self._rounds(len(parts), f"{by}(micro_batches)")
             metrics = merge([self._backward(part, output_of, last=i == rounds - 1) for i, part in enumerate(parts)])
             if self.config.share_prefixes:
                 metrics = {**metrics, "shared_tokens": merge([shared_tokens(part) for part in parts])["shared_tokens"]}
@@ -203,12 +236,10 @@ class FSDPTrainer(Leaving):
         # Half of a gradient must not be left, to which the next step would add.
         except BaseException:
             self._optimizers.zero_grad()
+            self._added.drop()
             self._layout.rest()
             raise
-        self._layout.collect([parameter for part in self._optimizers.parts for parameter in part.parameters])
-        self._note_gradients()
-        gradients = {part.name: self._layout.gradients(part.parameters) for part in self._optimizers.parts}
-        return self._update(metrics, gradients)
+        return metrics
 
     def _update(self, metrics: Mapping[str, Statistic], gradients: Mapping[str, list[Tensor]]) -> dict[str, Statistic]:
         """Divides by the weight of all ranks, clips, and steps."""

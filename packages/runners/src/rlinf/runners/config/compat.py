@@ -155,6 +155,8 @@ _ACTOR: Final[Mapping[str, str]] = {
     "seed": _SEED,
     "enable_offload": "Set actor.offload.",
     **dict.fromkeys(("offload_optimizer", "offload_weight", "offload_grad"), _OFFLOAD),
+    "enable_sft_co_train": "Set algorithm.co_training: {path: …}, the demonstrations of which each update learns, too.",
+    "sft_loss_weight": "Set algorithm.co_training: {path: …, weight: 0.1}.",
     "checkpoint_load_path": "Set runner.ckpt_path for weights, or runner.resume_dir for a run that goes on.",
     "checkpoint_save_path": "Leave it out: checkpoints are in the run's folder, below runner.logger.log_path.",
     "tokenizer": "Leave it out: the tokenizer is that of actor.model.",
@@ -306,6 +308,8 @@ _ALGORITHM: Final[Mapping[str, str]] = {
     "replay_buffer.sample_window_size": "Set algorithm.replay_buffer.capacity: all that is kept is drawn from.",
     "demo_buffer.load_path": "Set algorithm.demo_buffer.path.",
     "demo_data_path": "Set algorithm.demo_buffer: {type: lerobot, path: …}.",
+    "enable_sft_co_train": "Set algorithm.co_training: {path: …}, the demonstrations of which each update learns, too.",
+    "sft_loss_weight": "Set algorithm.co_training: {path: …, weight: 0.1}.",
     "enable_drq": "Set env.train.wrappers: [{type: augment_images, shift: 4}], which moves what is played.",
     "init_beta": "Set the section dagger of a fine-tuning (apps/embodied/sft.py).",
 }

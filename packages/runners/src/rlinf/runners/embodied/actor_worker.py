@@ -23,6 +23,7 @@ from rlinf.runners.embodied.playing.arrivals import Arrivals, joined
 from rlinf.runners.embodied.playing.rows import group_metrics
 from rlinf.runners.embodied.schema import EmbodiedConfig
 from rlinf.runners.embodied.topology import Topology
+from rlinf.runners.embodied_sft.co_training import CoTraining
 from rlinf.runners.lazy import torch
 from rlinf.runners.training.agreement import coarsest, decision_logprobs, decision_scores
 from rlinf.runners.training.data_shares import uncounted
@@ -54,6 +55,7 @@ class EmbodiedFSDPActor(Worker):
         self._epochs_taken = 0
         """How many update epochs of the iteration these were."""
         self._reference: Ask | None = None
+        self._co_training: CoTraining | None = None
         self._checked = False
 
     def init_worker(self, topology: Topology) -> None:
@@ -74,6 +76,8 @@ class EmbodiedFSDPActor(Worker):
             found = f"'{self.cfg.actor.training_backend}' trains on scores alone, '{self.cfg.algorithm.loss_type}' asks for more"
             raise ConfigError("actor.training_backend", found, "Use fsdp.")
         self._trainer = trainer
+        if self.cfg.algorithm.co_training is not None:
+            self._co_training = CoTraining(self.cfg, self._policy, trainer, rank=self.rank, world_size=self.world_size)
         if keeping is not None:
             self._reference = lambda batch: Rescored(logprob=cast("HasReference", trainer).reference(batch))
         elif self.cfg.reference.source != "none":
@@ -223,7 +227,9 @@ class EmbodiedFSDPActor(Worker):
             return []
         metrics: list[Mapping[str, Statistic]] = [self._pass_gate(trainer, batch, math.ceil(len(batch) / steps))]
         order = keyed_generator(self.cfg.runner.seed, "shuffle", self.rank, *key).permutation(len(batch))
-        for chosen in np.array_split(order, steps):
+        for at, chosen in enumerate(np.array_split(order, steps)):
+            if self._co_training is not None:
+                metrics.append(self._co_training.add(*key, at))
             # A rank that has fewer decisions than there are steps takes the step all the same.
             part = batch.rows(to_torch(chosen)) if len(chosen) else uncounted(batch)
             size = self._size(part, len(part))

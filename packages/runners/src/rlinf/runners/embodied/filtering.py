@@ -12,7 +12,8 @@ from rlinf.core.data import Trajectory
 from rlinf.core.data.arrays import as_numpy
 from rlinf.core.declarations import needs_of
 from rlinf.core.metrics import Metric, Statistic
-from rlinf.runners.embodied.schema import EmbodiedAlgorithmConfig, EmbodiedConfig
+from rlinf.runners.embodied.algorithm import EmbodiedAlgorithmConfig
+from rlinf.runners.embodied.schema import EmbodiedConfig
 from rlinf.runners.lazy import torch
 from rlinf.runners.training.tensors import to_torch
 

@@ -28,6 +28,7 @@ from rlinf.runners.config.sections import Section, resolved, subsection
 from rlinf.runners.config.statistics import lacking_statistics
 from rlinf.runners.embodied.action_rules import formats, made_for, real_time
 from rlinf.runners.embodied.schema import EmbodiedConfig, PlayedConfig
+from rlinf.runners.embodied_sft.co_training import co_trains
 from rlinf.runners.task_types import read_run
 
 
@@ -359,6 +360,7 @@ EMBODIED: Final[Sequence[Rule[EmbodiedConfig]]] = (
     _scored,
     _critic,
     _reference,
+    co_trains,
 )
 
 

@@ -14,7 +14,6 @@ from rlinf.core.protocols import EnvConfig, EnvWrapperConfig, Placement
 from rlinf.core.registry import ENV_WRAPPERS, ENVS
 from rlinf.runners.config.schema import (
     ActorConfig,
-    AlgorithmConfig,
     PublishingConfig,
     ReferenceConfig,
     RunConfig,
@@ -24,6 +23,7 @@ from rlinf.runners.config.schema import (
     not_negative,
     positive,
 )
+from rlinf.runners.embodied.algorithm import EmbodiedAlgorithmConfig
 from rlinf.runners.embodied.films import VideoConfig, check_films
 
 Wrapping = list[tuple[str, EnvWrapperConfig]]
@@ -258,29 +258,6 @@ class RolloutConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EmbodiedAlgorithmConfig(AlgorithmConfig):
-    """`algorithm`; its section also holds the fields of the advantage and of the loss."""
-
-    filter_rewards: bool = False
-    """Whether groups whose mean return is outside the two bounds below are left out of training: where every episode succeeds, or
-    every one fails, a comparison within the group teaches nothing. `rollout/filtered_groups` is their share."""
-    rewards_lower_bound: float | None = None
-    """The least mean return of a group that is trained on; null for any. Where success is the only reward and pays 1, it is the
-    success rate of the group."""
-    rewards_upper_bound: float | None = None
-    """The greatest mean return of a group that is trained on; null for any."""
-
-    def __post_init__(self) -> None:
-        AlgorithmConfig.__post_init__(self)
-        lower, upper = self.rewards_lower_bound, self.rewards_upper_bound
-        if self.filter_rewards == (lower is None and upper is None):
-            problem = f"{str(self.filter_rewards).lower()} with rewards_lower_bound {lower} and rewards_upper_bound {upper}"
-            raise ConfigError("filter_rewards", problem, "Set it to true together with one of the bounds, or none of the three.")
-        if lower is not None and upper is not None and lower > upper:
-            raise ConfigError("rewards_lower_bound", f"expected at most rewards_upper_bound = {upper:g}, found {lower:g}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedConfig(RunConfig):
     """What env and rollout workers read of a run, however it learns."""
 
@@ -386,6 +363,19 @@ class EmbodiedConfig(PlayedConfig):
     def trains_on_arrival(self) -> bool:
         """Whether the actor also trains while trajectories arrive."""
         return self.runner.use_training_pipeline
+
+    @property
+    def demonstrations_per_step(self) -> int:
+        """Examples of `algorithm.co_training` in one optimizer step, over all ranks; 0 without."""
+        co_training = self.algorithm.co_training
+        return 0 if co_training is None else co_training.batch_size or self.actor.global_batch_size
+
+    def check_placement(self, placement: Placement) -> None:
+        """Also refuses fewer demonstrations than ranks that learn from them, each from its own episodes."""
+        PlayedConfig.check_placement(self, placement)
+        if self.algorithm.co_training is not None:
+            ranks = placement.get_world_size("actor") if "actor" in placement.components else 1
+            self.algorithm.co_training.check_ranks(self.demonstrations_per_step, ranks)
 
     @property
     def optimizer_steps_per_iteration(self) -> int:

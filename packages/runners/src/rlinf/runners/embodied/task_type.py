@@ -11,6 +11,7 @@ from rlinf.runners.embodied.evaluation import EmbodiedEvalRunner, evaluated_prot
 from rlinf.runners.embodied.rules import EMBODIED
 from rlinf.runners.embodied.runner import EmbodiedRunner
 from rlinf.runners.embodied.schema import EmbodiedConfig, PlayedConfig
+from rlinf.runners.embodied_sft.co_training import check_co_training
 from rlinf.runners.evaluation.policy import EvaluatedPolicy
 from rlinf.runners.evaluation.published import expect_protocol
 from rlinf.runners.task_types import launch_all, register_task_type
@@ -26,7 +27,7 @@ def evaluation(cfg: PlayedConfig, cluster: Cluster, policy: EvaluatedPolicy) -> 
     return EmbodiedEvalRunner(cfg=cfg, policy=policy, **launch_all(cfg, cluster, workers))
 
 
-@register_task_type("embodied", config=EmbodiedConfig, rules=EMBODIED, evaluation=evaluation)
+@register_task_type("embodied", config=EmbodiedConfig, rules=EMBODIED, evaluation=evaluation, check=check_co_training)
 def embodied(cfg: EmbodiedConfig, cluster: Cluster, folder: RunFolder) -> EmbodiedRunner:
     """Launches actor, rollout and env workers."""
     from rlinf.runners.embodied.actor_worker import EmbodiedFSDPActor

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from rlinf.core.capabilities import HasExpert
 from rlinf.core.data import EnvSpec
-from rlinf.core.data.offline import NamesFeatures, OfflineSource
+from rlinf.core.data.offline import OfflineSource
 from rlinf.core.declarations import KnowsExpert, traits_of
-from rlinf.core.errors import ConfigError, did_you_mean, refuse
+from rlinf.core.errors import ConfigError, refuse
 from rlinf.core.registry import ENVS
 from rlinf.runners.config.rules import Rule, no_idle_critic, no_idle_reference, placement
 from rlinf.runners.config.sections import Section
@@ -19,14 +19,11 @@ from rlinf.runners.embodied.schema import EvalEnvConfig
 from rlinf.runners.embodied_sft.dataset import growing
 from rlinf.runners.embodied_sft.demonstrations import TEXTS, held_out
 from rlinf.runners.embodied_sft.evaluation import embodied_data, evaluation_config
+from rlinf.runners.embodied_sft.fitting import Fitting
 from rlinf.runners.embodied_sft.schema import EmbodiedSFTConfig
 from rlinf.runners.task_types import read_run
 
 _MODEL = "actor.model.model_type"
-_IMAGE_AXES = 3
-"""`[H, W, 3]`."""
-_CAMERAS: Final = ("main_images", "wrist_images", "extra_view_images")
-_STATES: Final = "states"
 
 
 def _placement(cfg: EmbodiedSFTConfig) -> ConfigError | None:
@@ -109,11 +106,12 @@ def check_data(cfg: EmbodiedSFTConfig) -> None:
         _refuse_no_expert(env)
     source = cfg.data.dataset.open()
     # What needs no simulator is told before one is built.
-    refuse([*_unfit_for_model(cfg, source), *_of_another_kind(cfg, source), *_unfit_chunk(cfg), *_too_short(cfg, source)])
+    fit = Fitting(cfg.actor.model, cfg.data.dataset, source, cfg.data.chunk_length, "data")
+    refuse([*fit.unfit_for_model(), *_too_few(cfg, source)])
     spec = None if env is None else described(env)
-    refuse(list(_unknown_keys(cfg, spec)))
+    refuse(list(fit.unknown_keys(spec)))
     if env is not None and spec is not None:
-        refuse(list(_unfit_for_env(cfg, source, env.env_type, spec)))
+        refuse(list(fit.unfit_for_env("env.eval", env.env_type, spec)))
     if cfg.dagger is not None and env is not None:
         refuse(list(_other_features(source, env.env_type, described(replace(env, wrappers=())))))
     if env is not None:
@@ -121,93 +119,11 @@ def check_data(cfg: EmbodiedSFTConfig) -> None:
         evaluation_config(cfg)
 
 
-def _unfit_for_model(cfg: EmbodiedSFTConfig, source: OfflineSource) -> Iterator[ConfigError]:
-    spec, name, traits = source.spec, cfg.actor.model.model_type, traits_of(cfg.actor.model.config)
-    seen, features = traits.any_observation, ", ".join(source.features)
-    if seen and not set(seen) & set(spec.observation):
-        problem = f"'{name}' sees {', '.join(seen)}, at least one of them, and '{source.name}' has none"
-        yield ConfigError("data.keys", problem, f"Name the feature, as data.keys.{seen[-1]}=…; its features are {features}.")
-    for key in traits.observations or ():
-        if key in spec.observation:
-            continue
-        if key == TEXTS:
-            remedy = "Record it with tasks (data_collection.task, or task_descriptions among the observations)."
-            yield ConfigError("data", f"'{name}' follows instructions, and an episode of '{source.name}' has no task", remedy)
-        else:
-            has = ", ".join(sorted(spec.observation))
-            remedy = f"Name the feature: data.keys.{key}=…; its features are {features}."
-            yield ConfigError("data.keys", f"'{name}' sees '{key}', and '{source.name}' has {has}", remedy)
-
-
-def _of_another_kind(cfg: EmbodiedSFTConfig, source: OfflineSource) -> Iterator[ConfigError]:
-    """Features under the name of a camera that are no pictures, and the other way round."""
-    traits, spec = traits_of(cfg.actor.model.config), source.spec.observation
-    for key in sorted({*(traits.observations or ()), *traits.any_observation} & {*spec} - {TEXTS}):
-        shape, pictures = spec[key].shape, key in _CAMERAS
-        if pictures == (len(shape) < _IMAGE_AXES):
-            wanted = "pictures" if pictures else "numbers"
-            problem = f"expected {wanted}, found a feature of the shape {list(shape)} in '{source.name}'"
-            yield ConfigError(f"data.keys.{key}", problem, f"Its features are {', '.join(source.features)}.")
-
-
-def _unknown_keys(cfg: EmbodiedSFTConfig, env: EnvSpec | None) -> Iterator[ConfigError]:
-    """Names that nothing sees, of which one was mistyped."""
-    if not isinstance(cfg.data.dataset, NamesFeatures):
-        return
-    traits = traits_of(cfg.actor.model.config)
-    shown = () if env is None else tuple(env.observation)
-    known = sorted({*_CAMERAS, _STATES, *(traits.observations or ()), *traits.any_observation, *shown} - {TEXTS})
-    for key in cfg.data.dataset.keys:
-        if key not in known:
-            problem = f"neither '{cfg.actor.model.model_type}' nor an environment calls anything '{key}'"
-            yield ConfigError(f"data.keys.{key}", problem, did_you_mean(key, known))
-
-
-def _unfit_chunk(cfg: EmbodiedSFTConfig) -> Iterator[ConfigError]:
-    learned, traits = cfg.data.chunk_length, traits_of(cfg.actor.model.config)
-    if learned is None or traits.chunk is None:
-        return
-    if learned < traits.chunk:
-        problem = f"expected at least the {traits.chunk} steps that the policy decides at once, found {learned}"
-        yield ConfigError("data.chunk_length", problem, "Leave it out, or lower actor.model.num_action_chunks.")
-    # What can go on from a chunk in execution is a flow, whose horizon may be longer than what it executes.
-    elif learned > traits.chunk and traits.real_time_chunking is False:
-        problem = f"'{cfg.actor.model.model_type}' decides {traits.chunk} steps at once and learns no more, found {learned}"
-        yield ConfigError("data.chunk_length", problem, "Leave it out, or raise actor.model.num_action_chunks.")
-
-
-def _too_short(cfg: EmbodiedSFTConfig, source: OfflineSource) -> Iterator[ConfigError]:
-    longest, count = source.spec.max_episode_steps, len(source)
-    chunk, key = cfg.data.chunk_length, "data.chunk_length"
-    if chunk is None:
-        chunk, key = traits_of(cfg.actor.model.config).chunk, "actor.model.num_action_chunks"
-    if chunk is None:
-        remedy = "Set it to the steps of a decision."
-        yield ConfigError("data.chunk_length", f"'{cfg.actor.model.model_type}' does not say how many steps it decides", remedy)
-    elif chunk > longest:
-        problem = f"a chunk of {chunk} steps, and the longest episode of '{source.name}' has {longest}"
-        yield ConfigError(key, problem, f"Use at most {longest}.")
+def _too_few(cfg: EmbodiedSFTConfig, source: OfflineSource) -> Iterator[ConfigError]:
+    count = len(source)
     if held_out(count, cfg.data.val_episodes) >= count:
         problem = f"expected fewer than the {count} episodes of '{source.name}', found {held_out(count, cfg.data.val_episodes)}"
         yield ConfigError("data.val_episodes", problem, "At least one is to be learned: record more, or hold out fewer.")
-
-
-def _unfit_for_env(cfg: EmbodiedSFTConfig, source: OfflineSource, env_type: str, env: EnvSpec) -> Iterator[ConfigError]:
-    data, needed = source.spec, traits_of(cfg.actor.model.config).observations or ()
-    ours, theirs = f"'{source.name}'", f"env.eval.env_type '{env_type}'"
-    if data.action.shape != env.action.shape:
-        problem = f"actions of {ours} have the shape {list(data.action.shape)}, those of {theirs} {list(env.action.shape)}"
-        yield ConfigError("data.action", problem, "Choose the feature or the environment that it was recorded in.")
-    for key in needed:
-        if key not in env.observation:
-            problem = f"'{cfg.actor.model.model_type}' sees '{key}', and {theirs} has {', '.join(sorted(env.observation))}"
-            yield ConfigError("env.eval.init_params", problem, "Choose the environment that it was recorded in.")
-    for key in sorted({*data.observation} & {*env.observation} - {TEXTS}):
-        recorded, simulated = data.observation[key].shape, env.observation[key].shape
-        # Images may have any size, as policies resize them.
-        if recorded != simulated and (len(recorded) < _IMAGE_AXES or len(recorded) != len(simulated)):
-            problem = f"'{key}' of {ours} has the shape {list(recorded)}, that of {theirs} {list(simulated)}"
-            yield ConfigError(f"data.keys.{key}", problem, "Choose the environment that it was recorded in, or another feature.")
 
 
 def _refuse_no_expert(config: EvalEnvConfig) -> None:

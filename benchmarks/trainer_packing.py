@@ -130,7 +130,7 @@ def peak(fused: bool, tokens: int, width: int, vocabulary: int) -> float:
     score_tokens(hidden[:8], chosen[:8], head, temperature=1.0, chunk=8)[0].sum().backward()  # pyright: ignore[reportUnknownMemberType]
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     if fused:
-        logprob, entropy = score_tokens(hidden, chosen, head, temperature=1.0, chunk=CHUNK)
+        logprob, entropy, _ = score_tokens(hidden, chosen, head, temperature=1.0, chunk=CHUNK)
     else:
         logprobs = torch.log_softmax(head(hidden), -1)
         entropy = -(logprobs.exp() * logprobs).sum(-1)

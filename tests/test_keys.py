@@ -29,7 +29,7 @@ from rlinf.runners.embodied.schema import EmbodiedConfig, EvalEnvConfig, TrainEn
 from rlinf.runners.embodied_sft.schema import EmbodiedSFTConfig
 from rlinf.runners.off_policy.schema import OffPolicyConfig
 from rlinf.runners.reasoning import ReasoningConfig, read_reasoning
-from rlinf.runners.sft import SFTConfig
+from rlinf.runners.sft import RewardModelConfig, SFTConfig
 from rlinf.scheduler.config import ClusterConfig
 
 ROOT = Path(__file__).parents[1]
@@ -80,7 +80,7 @@ class Known:
 @cache
 def known() -> Known:
     found = Known()
-    for cls in (EmbodiedConfig, EmbodiedSFTConfig, OffPolicyConfig, ReasoningConfig, SFTConfig):
+    for cls in (EmbodiedConfig, EmbodiedSFTConfig, OffPolicyConfig, ReasoningConfig, RewardModelConfig, SFTConfig):
         found.walk(cls, "")
     found.walk(ClusterConfig, "cluster.")
     return found

@@ -170,6 +170,8 @@ def test_what_does_not_fit_is_refused_with_the_names_of_both_sides(tmp_path: Pat
         refused(mistyped, said, *(["Did you mean 'main_images'?"] if "main_image:" in said else []))
     language = recipe(tmp_path, state, {"model_type": "causal_lm", "preset": "tiny"})
     refused(language, "actor.model.model_type: 'causal_lm' writes text and does not act")
+    judge = recipe(tmp_path, state, {"model_type": "sequence_reward", "preset": "tiny"})
+    refused(judge, "actor.model.model_type: 'sequence_reward' judges texts and does not act")
     other = recipe(tmp_path, state, FLOW)
     other["env"] = {"eval": {"env_type": "tabletop", "init_params": {"task": "pick_place"}}}
     refused(other, "data.action: actions of", "have the shape [2], those of env.eval.env_type 'tabletop' [4]", "data.keys.states")

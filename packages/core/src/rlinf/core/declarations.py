@@ -74,6 +74,8 @@ class PolicyTraits:
     """Whether it can decide among numbered actions; otherwise its actions are vectors of numbers."""
     language: bool | None = None
     """Whether it writes text (`rlinf.core.capabilities.LanguageModelPolicy`) rather than acts."""
+    judges: bool | None = None
+    """Whether it scores texts (`rlinf.core.rewards.LearnsPreferences`), and neither writes nor acts."""
     temperature: float | None = None
     """At which a language model scores."""
     observations: tuple[str, ...] | None = None
@@ -192,10 +194,7 @@ class KnowsTasks(Protocol):
 
     @property
     def task_names(self) -> tuple[tuple[str, ...], ...] | None:
-        """By number, what each task may be called; () if none can be asked for, None if only the simulator knows.
-
-        The last one is what it asks for in words, if anything does.
-        """
+        """By number, what each task is called, its words last; () if none can be asked for, None if only the simulator knows."""
         ...
 
 

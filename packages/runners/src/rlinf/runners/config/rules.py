@@ -155,6 +155,15 @@ def _unmet_by_model(model: ModelSection, algorithm: AlgorithmConfig) -> dict[Nee
     return unmet
 
 
+def acts(model: ModelSection, remedy: str) -> ConfigError | None:
+    """A model that is known to write or to judge texts moves nothing."""
+    traits = traits_of(model.config)
+    if not (traits.language or traits.judges):
+        return None
+    does = "writes text" if traits.language else "judges texts"
+    return ConfigError("actor.model.model_type", f"'{model.model_type}' {does} and does not act", remedy)
+
+
 def no_idle_critic(cfg: RunConfig, model: ModelSection) -> ConfigError | None:
     """What is said of the critic's optimizer is said of a model that has a critic."""
     traits, written = traits_of(model.config), subsection(subsection(cfg.source, "actor"), "optim")

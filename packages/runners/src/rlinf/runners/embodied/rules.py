@@ -22,7 +22,7 @@ from rlinf.core.envs.robots import LetsHumansAct
 from rlinf.core.errors import ConfigError, did_you_mean, refuse
 from rlinf.core.evaluation.results import TaskId
 from rlinf.runners.config.checks import lacking_room
-from rlinf.runners.config.rules import Rule, needs_met, no_idle_critic, no_idle_reference, placement, together, whole_batches
+from rlinf.runners.config.rules import Rule, acts, needs_met, no_idle_critic, no_idle_reference, placement, together, whole_batches
 from rlinf.runners.config.schema import ActorConfig
 from rlinf.runners.config.sections import Section, resolved, subsection
 from rlinf.runners.config.statistics import lacking_statistics
@@ -115,9 +115,7 @@ def _batching(cfg: PlayedConfig) -> ConfigError | None:
 
 
 def _acts(cfg: PlayedConfig) -> ConfigError | None:
-    if not traits_of(cfg.actor.model.config).language:
-        return None
-    return ConfigError("actor.model.model_type", f"'{cfg.actor.model.model_type}' writes text and does not act", "Choose a policy.")
+    return acts(cfg.actor.model, "Choose a policy.")
 
 
 def _sequences(cfg: EmbodiedConfig) -> ConfigError | None:

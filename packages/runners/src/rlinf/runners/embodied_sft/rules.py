@@ -12,7 +12,7 @@ from rlinf.core.data.offline import OfflineSource
 from rlinf.core.declarations import KnowsExpert, traits_of
 from rlinf.core.errors import ConfigError, refuse
 from rlinf.core.registry import ENVS
-from rlinf.runners.config.rules import Rule, no_idle_critic, no_idle_reference, placement
+from rlinf.runners.config.rules import Rule, acts, no_idle_critic, no_idle_reference, placement
 from rlinf.runners.config.sections import Section
 from rlinf.runners.embodied.description import described
 from rlinf.runners.embodied.schema import EvalEnvConfig
@@ -32,10 +32,7 @@ def _placement(cfg: EmbodiedSFTConfig) -> ConfigError | None:
 
 
 def _acts(cfg: EmbodiedSFTConfig) -> ConfigError | None:
-    if not traits_of(cfg.actor.model.config).language:
-        return None
-    problem = f"'{cfg.actor.model.model_type}' writes text and does not act"
-    return ConfigError(_MODEL, problem, "Choose a policy; apps/reasoning/sft.py fine-tunes language models.")
+    return acts(cfg.actor.model, "Choose a policy; apps/reasoning/sft.py fine-tunes what writes or judges texts.")
 
 
 def _no_memory(cfg: EmbodiedSFTConfig) -> ConfigError | None:

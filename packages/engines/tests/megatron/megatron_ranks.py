@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import importlib
 import json
-import multiprocessing
 import os
 import subprocess
 import sys
 from contextlib import nullcontext
-from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
 import torch
+from forked_ranks import forked
 from megatron_text import Writer, text_batch, text_loss
 from safetensors.torch import save_file
 
@@ -147,13 +146,14 @@ def launch(folder: Path, world_size: int, cases: list[str], timeout_s: float = 2
     """What the ranks left of all cases. One process imports, which is most of the time, and becomes all ranks."""
     for name in cases:
         (folder / name).mkdir(parents=True, exist_ok=True)
-    env = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    beside = os.pathsep.join(filter(None, (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH"))))
+    env = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": beside}
     command = [sys.executable, __file__, str(world_size), str(folder), *cases]
     subprocess.run(command, env=env, timeout=timeout_s, check=True)
     return folder
 
 
-def run_rank(rank: int, world_size: int, folder: Path, cases: list[str], done: Any) -> None:
+def run_rank(rank: int, world_size: int, folder: Path, cases: list[str]) -> None:
     """All cases, one after another; those that need the shim last, since it changes the process for good."""
     for name in sorted(cases, key=lambda name: name in SHIMMED):
         # Files, since a port that was free a while ago may have been taken.
@@ -168,10 +168,6 @@ def run_rank(rank: int, world_size: int, folder: Path, cases: list[str], done: A
             shim = pretend()
         with shim:
             run_case(name, rank, world_size, addresses[0], folder / name)
-    # The first rank serves the store at which the others still take leave.
-    done.wait(60.0)
-    # Past the interpreter's end, in which a thread of gloo that still holds a tensor may abort (pytorch/pytorch#190489).
-    os._exit(0)
 
 
 if __name__ == "__main__":
@@ -180,16 +176,4 @@ if __name__ == "__main__":
     torch.compile = lambda function=None, **_: function
     importlib.import_module("rlinf.engines.megatron._trainer")
     the_world, the_folder = int(sys.argv[1]), Path(sys.argv[2])
-    forks = multiprocessing.get_context("fork")
-    arguments = (the_world, the_folder, sys.argv[3:], forks.Barrier(the_world))
-    ranks = [forks.Process(target=run_rank, args=(rank, *arguments), daemon=True) for rank in range(the_world)]
-    for one in ranks:
-        one.start()
-    waiting = {one.sentinel for one in ranks}
-    while waiting and not any(one.exitcode for one in ranks):
-        waiting -= set(connection.wait(waiting))
-    if not waiting:
-        # A sentinel may be seen before the exit code.
-        for one in ranks:
-            one.join(60.0)
-    sys.exit(any(one.exitcode != 0 for one in ranks))
+    sys.exit(not forked(the_world, run_rank, the_world, the_folder, sys.argv[3:]))

@@ -11,6 +11,7 @@ import pytest
 import torch
 from checkpoint_numbers import numbers_of
 from safetensors.torch import load_file
+from sft_run import demonstrate
 
 from rlinf.core.random import keyed_seed
 from rlinf.runners import read_embodied
@@ -48,7 +49,11 @@ def metrics_of(app: Any, recipe: str, *more: str) -> dict[str, float]:
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_recipe_trains_and_is_evaluated(app: Any, recipe: str) -> None:
-    metrics = metrics_of(app, recipe)
+    demonstrations: list[str] = []
+    if recipe.endswith("_co_train"):
+        demonstrate(app.logs / "push", task="push", episodes=2, num_envs=2)
+        demonstrations = [f"algorithm.co_training.path={app.logs / 'push'}"]
+    metrics = metrics_of(app, recipe, *demonstrations)
     assert metrics["train/skipped"] == 0
     assert metrics["train/grad_norm"] > 0
     assert 0 <= metrics["eval/success_once"] <= 1

@@ -1,4 +1,4 @@
-"""Writes docs/reference/keys-<task type>.md: every key of a recipe with its type, default, meaning, and where it is checked.
+"""Writes docs/reference/keys-<task type>.md: every key of a recipe with its type, default and meaning.
 
 uv run tools/key_reference.py            writes the pages
 uv run tools/key_reference.py --check    exits with 1 if a page is not what it would write
@@ -29,11 +29,11 @@ PAGES = ROOT / "docs" / "reference"
 TASKS = ("embodied", "embodied_off_policy", "embodied_sft", "reasoning", "agent", "sft", "reward_model")
 READERS = {"cluster": ClusterConfig}
 """Sections that somebody else reads."""
-HEAD = "| key | type | default | meaning | checked by |\n|---|---|---|---|---|"
+HEAD = "| key | type | default | meaning |\n|---|---|---|---|"
 INTRODUCTION = """# Keys of a recipe with `task_type: {name}`
 
 What `{config}` accepts. Every key can be set in a recipe or on the command line (`key=value`). An unknown key, a wrong type, a
-missing value or a number that is not finite is refused by name; the last column has the classes and the rules that check more.
+missing value or a number that is not finite is refused by name, and so is what does not fit the rest of the recipe.
 `rlinf config recipe.yaml --explain KEY` says what a recipe sets, and where. What a name chooses brings keys of its own: they
 are in [another page](keys-choices.md). `uv run tools/key_reference.py` writes both.
 """
@@ -50,8 +50,6 @@ class Attribute:
 
     annotation: str
     meaning: str
-    checked: bool
-    """Whether a `__post_init__` of its class looks at it."""
 
 
 @functools.cache
@@ -60,14 +58,6 @@ def attributes(cls: type[Any]) -> dict[str, Attribute]:
     found = attributes(cls.__mro__[1]) if dataclasses.is_dataclass(cls.__mro__[1]) else {}
     (node,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
     assert isinstance(node, ast.ClassDef)
-    checks = {
-        each.attr
-        for method in node.body
-        if isinstance(method, ast.FunctionDef) and method.name == "__post_init__"
-        for each in ast.walk(method)
-        if isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name) and each.value.id == "self"
-    }
-    found = {name: dataclasses.replace(each, checked=each.checked or name in checks) for name, each in found.items()}
     for statement, after in zip(node.body, [*node.body[1:], None], strict=True):
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
             documented = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
@@ -75,7 +65,7 @@ def attributes(cls: type[Any]) -> dict[str, Attribute]:
             name = statement.target.id
             before = found.get(name)
             meaning = " ".join(text.split()) or (before.meaning if before else "")
-            found[name] = Attribute(ast.unparse(statement.annotation), meaning, name in checks or bool(before and before.checked))
+            found[name] = Attribute(ast.unparse(statement.annotation), meaning)
     return found
 
 
@@ -91,24 +81,23 @@ def rows(cls: type[Any], place: str) -> Iterator[str]:
             yield from rows(reader, key)
         elif "registry" in field.metadata:
             if not field.metadata["merged"]:
-                yield row(key, "a section", field, f"{attribute.meaning} {choice(field)}", "what is chosen")
+                yield row(key, "a section", field, f"{attribute.meaning} {choice(field)}")
             else:
-                yield row(f"{place}.…", "keys", field, choice(field), "what is chosen")
+                yield row(f"{place}.…", "keys", field, choice(field))
         elif (listed := listed_type(cls, field.name)) is not None and chosen_fields(listed):
-            yield row(key, "a list of sections", field, attribute.meaning, rules(key))
+            yield row(key, "a list of sections", field, attribute.meaning)
             yield from rows(listed, f"{key}[]")
         elif inner is None:
-            checked = checkers(cls, field.name, key) if attribute.checked else rules(key)
-            yield row(key, attribute.annotation, field, attribute.meaning, checked)
+            yield row(key, attribute.annotation, field, attribute.meaning)
         else:
             if optional:
-                yield row(key, "a section, or null", field, attribute.meaning, rules(key))
+                yield row(key, "a section, or null", field, attribute.meaning)
             yield from rows(inner, key)
 
 
-def row(key: str, kind: str, field: Any, meaning: str, checked: str) -> str:
+def row(key: str, kind: str, field: Any, meaning: str) -> str:
     """A line of a table."""
-    cells = [f"`{key}`", code(kind) if kind != "keys" and kind[:2] != "a " else kind, default(field), meaning, checked]
+    cells = [f"`{key}`", code(kind) if kind != "keys" and kind[:2] != "a " else kind, default(field), meaning]
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
@@ -135,30 +124,6 @@ def default(field: Any) -> str:
 def choice(field: Any) -> str:
     """Which keys stand where something is chosen."""
     return f"It has the keys of the {field.metadata['registry'].kind} that `{field.metadata['key']}` names."
-
-
-def checkers(cls: type[Any], name: str, key: str) -> str:
-    """The class that checks a field, and the rules that do."""
-    owner = next(each for each in reversed(cls.__mro__) if dataclasses.is_dataclass(each) and name in attributes(each))
-    return ", ".join(filter(None, [code(owner.__name__), rules(key)]))
-
-
-@functools.cache
-def rule_texts() -> dict[str, list[str]]:
-    """Which functions of the runners contain which texts."""
-    found: dict[str, list[str]] = {}
-    for path in sorted((ROOT / "packages/runners/src").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.FunctionDef):
-                texts = {each.value for each in ast.walk(node) if isinstance(each, ast.Constant) and isinstance(each.value, str)}
-                for text in texts:
-                    found.setdefault(text, []).append(f"`{node.name}`")
-    return found
-
-
-def rules(key: str) -> str:
-    """The functions of the runners that name a key where they refuse something."""
-    return ", ".join(sorted(set(rule_texts().get(key, []))))
 
 
 def chosen(cls: type[Any], place: str = "") -> Iterator[tuple[str, Any]]:

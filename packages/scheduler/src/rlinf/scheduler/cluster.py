@@ -19,6 +19,7 @@ from rlinf.core.protocols import GroupSpec
 from rlinf.core.worker import Worker, WorkerGroupSpec
 from rlinf.scheduler.backends.interface import Backend
 from rlinf.scheduler.backends.local.backend import LocalBackend
+from rlinf.scheduler.compat import answers_of_cluster
 from rlinf.scheduler.config import ClusterConfig, read_cluster
 from rlinf.scheduler.hardware import Inventory, Node, NodeGroup, take_inventory
 from rlinf.scheduler.machine import this_node
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("rlinf.scheduler")
 
 
+@answers_of_cluster
 class Cluster:
     """Starts worker groups, and carries what they say to each other. A context manager; ends what it started, nothing else.
 

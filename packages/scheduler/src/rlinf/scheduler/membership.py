@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rlinf.core.errors import ConfigError
+from rlinf.core.worker.compat import answers
+from rlinf.scheduler.compat import NODE_INFO
 from rlinf.scheduler.hardware.node import Node
 from rlinf.scheduler.ranks import format_ranks
 
@@ -60,6 +62,7 @@ class JoinedNode:
         return None if self.machine is None else self.machine.environment.get(RANK_VARIABLE) or None
 
 
+@answers(NODE_INFO)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeInfo:
     """One node of a cluster."""

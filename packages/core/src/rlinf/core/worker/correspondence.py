@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias, cast, overload
+from typing import Any, Final, Literal, TypeAlias, cast, overload
 
 from rlinf.core.errors import ConfigError
 from rlinf.core.protocols import Messenger, Rank, Work
+from rlinf.core.worker.compat import MESSAGES, refuse_arguments
 
 Ranks: TypeAlias = int | tuple[int, ...] | Sequence[int | tuple[int, ...]]
 """A rank, a path `(rank, child)`, or several of them in a list."""
+
+_MISSING: Final[Any] = object()
+"""The item of a call that names none; None is an item."""
 
 
 class Correspondent:
@@ -35,22 +39,27 @@ class Correspondent:
     @overload
     def send(self, item: Any, group: str = ..., rank: Rank = ..., *, async_op: bool, tag: str = ..., **names: Any) -> Any: ...
 
-    def send(self, item: Any, group: str = "", rank: Rank = -1, async_op: bool = False, *, tag: str = "", **names: Any) -> Any:
+    def send(
+        self, item: Any = _MISSING, group: str = "", rank: Rank = -1, async_op: bool = False, *, tag: str = "", **names: Any
+    ) -> Any:
         """Sends an item to a worker; returns when it is on its way.
 
         Args:
-            item: anything that can be pickled; arrays and tensors travel without pickling.
+            item: anything that can be pickled; arrays and tensors travel without pickling. `object=` is the same.
             group: the receiver's group; `dst_group_name=` is the same.
             rank: its rank, or the path `(rank, child)` of a child process; `dst_rank=` is the same.
             async_op: return a handle at once. The item must not be changed until it is done.
             tag: items of one tag don't wait for those of another.
-            names: `dst_group_name` and `dst_rank`.
+            names: `object`, `dst_group_name` and `dst_rank`.
 
         Raises:
             UnknownName: the group has no such rank.
             DeadlineExceeded: no such group was launched in time.
         """
+        item = names.pop("object", item)
         group, rank = _peer("send", "dst", group, rank, names)
+        if item is _MISSING:
+            raise TypeError("send() has nothing to send: name an item")
         return self.messenger.send(item, group, rank, tag=tag, async_op=async_op)
 
     def recv(
@@ -109,6 +118,7 @@ class Correspondent:
         async_op: bool = False,
         *,
         tag: str = "",
+        **names: Any,
     ) -> Any:
         """Gives the object of one worker to all members; every member calls it with the same `groups`, `src` and `tag`.
 
@@ -118,6 +128,7 @@ class Correspondent:
             src: the source, one of the members; None is the one that is named first.
             async_op: return a handle at once.
             tag: broadcasts of one tag don't wait for those of another.
+            names: none is known; those of other systems are refused with what to do.
 
         Returns:
             The object on every member, or with `async_op` the handle of it.
@@ -125,6 +136,7 @@ class Correspondent:
         Raises:
             ConfigError: nobody is named, or one twice, or the source or the caller is no member.
         """
+        refuse_arguments("broadcast", names, MESSAGES)
         members = [(group, rank) for group, ranks in groups for rank in _each(ranks)]
         return self.messenger.broadcast(object, members, src, tag=tag, async_op=async_op)
 
@@ -138,8 +150,7 @@ def _each(ranks: Ranks) -> list[Rank]:
 def _peer(method: str, side: str, group: str, rank: Rank, names: dict[str, Any]) -> tuple[str, Rank]:
     group = names.pop(f"{side}_group_name", group)
     rank = names.pop(f"{side}_rank", rank)
-    if names:
-        raise TypeError(f"{method}() got an unexpected keyword argument '{next(iter(names))}'")
+    refuse_arguments(method, names, MESSAGES)
     # These are the defaults, as both may come by their long names.
     if not group or rank == -1:
         raise ConfigError(f"{method}()", "expected a group and a rank", f'Write {method}(…, "rollout", 0).')

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
 from rlinf.core.protocols import Channel, Child, Cluster, DeviceLock, Messenger
+from rlinf.core.worker.compat import RENAMED, WORKER, answers, refuse_parent
 from rlinf.core.worker.context import CONTEXT, CurrentWorker, WorkerAddress, WorkerContext, WorkerInfo
 from rlinf.core.worker.correspondence import Correspondent
 from rlinf.core.worker.timers import TimerDecorator, Timers
@@ -52,6 +53,7 @@ class WorkerGroupSpec(Generic[W]):
         return cluster.launch(self, name=name or self.worker.__name__, placement_strategy=placement_strategy, **options)
 
 
+@answers(WORKER, RENAMED)
 class Worker(Correspondent):
     """Derive from it, write methods, launch with `create_group(…).launch(…)`."""
 
@@ -69,6 +71,19 @@ class Worker(Correspondent):
         self._timers = Timers(self._context.span)
         CurrentWorker.constructed(self)
         return self
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Takes nothing itself; a subclass need not call it.
+
+        Args:
+            args: those of the next class, where a subclass has several bases.
+            kwargs: likewise.
+
+        Raises:
+            AbsentArgument: they are those of RLinf's child workers.
+        """
+        refuse_parent(args, kwargs)
+        super().__init__(*args, **kwargs)
 
     @classmethod
     def create_group(cls: type[W], *args: Any, **kwargs: Any) -> WorkerGroupSpec[W]:

@@ -39,12 +39,13 @@ class Channel:
         distributed: bool = False,
         node_rank: int | None = None,
         local: bool = False,
+        disable_distributed_log: bool = True,
         *,
         near: str | None = None,
     ) -> Channel:
         """A new channel, made by a worker of a cluster, or in the process that made the cluster.
 
-        Its items are in the driver's process, unless one of the last four arguments says otherwise.
+        Its items are in the driver's process, unless one of four arguments says otherwise.
 
         Args:
             name: unique in the cluster.
@@ -52,6 +53,7 @@ class Channel:
             distributed: each key is in the process that uses it first.
             node_rank: a process of this node hosts it.
             local: this process hosts it.
+            disable_distributed_log: not needed; a channel has no process of its own that would log.
             near: rank 0 of this group hosts it.
 
         Raises:
@@ -59,6 +61,7 @@ class Channel:
             UnknownName: there is no group `near`.
             RLinfError: this process has no running cluster.
         """
+        del disable_distributed_log
         site = Site(near=near, distributed=distributed, node_rank=node_rank, local=local)
         return cls.create_at(_transport_here(f"channel '{name}'"), name, maxsize, site)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
 
 from rlinf.core.cluster.futures import gather_within
 from rlinf.core.errors import ConfigError, DeadlineExceeded, DuplicateName, RLinfError, UnknownName, WorkerError, did_you_mean
 from rlinf.core.protocols import Cluster
 from rlinf.core.worker import Worker
+from rlinf.core.worker.compat import AbsentAttribute
 from rlinf.scheduler.newest import newest
 from rlinf.scheduler.transport.waits import longer
 from rlinf.scheduler.workers.calls import Outcome, Process, RankCall, Unsendable, WorkerInfo
@@ -296,12 +298,20 @@ class WorkerGroup(Generic[W]):
 
     def _check(self, method: str) -> None:
         if method.startswith("_") or not callable(getattr(self._worker, method, None)):
-            known = [name for name in dir(self._worker) if not name.startswith("_") and callable(getattr(self._worker, name))]
             problem = f"{self._worker.__name__} has no public method '{method}'"
-            raise UnknownMethod(f"{self._name}.{method}", problem, did_you_mean(method, known, label="Methods"))
-
+            raise UnknownMethod(f"{self._name}.{method}", problem, self._instead(method))
         if yields(getattr(self._worker, method)):
             raise Unsendable.of(f"{self._name}.{method}()")
+
+    def _instead(self, method: str) -> str:
+        """What to call in place of a method that the workers lack."""
+        with suppress(AttributeError):
+            try:
+                getattr(self._worker, method)
+            except AbsentAttribute as error:
+                return error.remedy
+        known = [name for name in dir(self._worker) if not name.startswith("_") and callable(getattr(self._worker, name, None))]
+        return did_you_mean(method, known, label="Methods")
 
 
 # An `AttributeError`, too: anything else from `__getattr__` would come out of `hasattr`.

@@ -143,3 +143,16 @@ def test_parts_are_added_by_weight_and_logged_with_their_spread(reasoning_data: 
     }
     assert _parts([Response(reward=0.0, success=False, tokens=0, finish="error"), *report.responses]) == logged
     assert _spread("x", []) == {"x": 0.0, "x_std": 0.0}
+
+
+def test_one_part_alone_may_say_what_is_right(reasoning_data: dict[str, Any], new_queue: Any) -> None:
+    @sample_reward
+    def parts(samples: Sequence[RewardSample]) -> Mapping[str, WeightedScores]:
+        return {"right": WeightedScores(values=[1.0, 0.0], weight=0.0), "liked": WeightedScores(values=[-1.0, 3.0])}
+
+    between = asked(reasoning_data, new_queue, 1)
+    (report,) = scored(reasoning_data, parts, between, 1, success_part="right")
+    assert [(response.reward, response.success) for response in report.responses] == [(-1.0, True), (3.0, False)]
+    written(reasoning_data, job(1), between)
+    (report,) = scored(reasoning_data, parts, between, 1)
+    assert [response.success for response in report.responses] == [False, True]

@@ -78,6 +78,26 @@ def sample_reward(function: Callable[[Sequence[RewardSample]], Scored | Awaitabl
 
 
 @runtime_checkable
+class HasOpinion(Protocol):
+    """A reward that says whether it has learned what it likes; one that does not say is a rule, which knows what is right."""
+
+    @property
+    def opinion(self) -> bool:
+        """Whether its score is a model's opinion, of which no value is known to mean that a response is right."""
+        ...
+
+
+@runtime_checkable
+class HasParts(Protocol):
+    """A reward that is made of several, and says `WeightedScores` of each."""
+
+    @property
+    def rewards(self) -> Mapping[str, object]:
+        """The reward of each part, by name."""
+        ...
+
+
+@runtime_checkable
 class LearnsPreferences(Protocol):
     """A reward model that learns from pairs of texts, of which one was preferred."""
 

@@ -18,7 +18,7 @@ from rlinf.core.errors import ConfigError
 from rlinf.core.metrics import Metric, Statistic
 from rlinf.core.protocols import Reward
 from rlinf.core.registry import REWARDS
-from rlinf.core.rewards import RewardSample, SampleReward, WeightedScores
+from rlinf.core.rewards import HasOpinion, RewardSample, SampleReward, WeightedScores
 
 
 def weighted(parts: Mapping[str, tuple[float, Scores]]) -> Scores:
@@ -97,6 +97,16 @@ class Composite(RuleReward):
             raise ConfigError("parts", "expected at least one part, found none")
         if "score" in self.parts:
             raise ConfigError("parts.score", "'score' is the name of the sum", "Name the part otherwise.")
+
+    @property
+    def rewards(self) -> Mapping[str, object]:
+        """The reward of each part, by name."""
+        return {name: part.built for name, part in self.parts.items()}
+
+    @property
+    def opinion(self) -> bool:
+        """Whether a model's opinion is in the sum."""
+        return any(part.weight and isinstance(part.built, HasOpinion) and part.built.opinion for part in self.parts.values())
 
     def check(self, place: str) -> None:
         """Refuses what a part refuses, such as a machine on which no sandbox can confine programs as far as it must."""

@@ -33,6 +33,11 @@ class _TextReward:
         expect_at_least("batch_size", self.batch_size, 1)
         expect_at_least("max_length", self.max_length, 1)
 
+    @property
+    def opinion(self) -> bool:
+        """It has learned what it says."""
+        return True
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReward(_TextReward):

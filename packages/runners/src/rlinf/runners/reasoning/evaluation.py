@@ -36,6 +36,8 @@ _NOT_MEASURED = (
 """Keys of `data` that can't change what is measured, or that the protocol's `problems` state."""
 _NOT_SCORED = ("overlong", "max_concurrent", "group_timeout_s")
 """Keys of `reward` that can't change what is measured."""
+_BY_SUM = ("success_part", None)
+"""How it was before there was such a key: the protocols of older checkpoints are still the same."""
 
 
 def problem_protocol(cfg: ReasoningConfig, problems: Sequence[int], *, final: bool) -> ProblemProtocol:
@@ -54,7 +56,7 @@ def problem_protocol(cfg: ReasoningConfig, problems: Sequence[int], *, final: bo
         problems=tuple(problems[:count]),
         samples=cfg.eval.samples,
         sampling=resolved(cfg.eval_sampling),
-        reward={key: value for key, value in resolved(cfg.reward).items() if key not in _NOT_SCORED},
+        reward={key: value for key, value in resolved(cfg.reward).items() if key not in _NOT_SCORED and (key, value) != _BY_SUM},
         pass_k=cfg.eval.pass_k,
         agent=cfg.measured_agent,
     )

@@ -7,7 +7,8 @@ from typing import Final
 
 from rlinf.core.capabilities import HasCasting, HasPrecision
 from rlinf.core.declarations import HasContextLength, Need, traits_of
-from rlinf.core.errors import ConfigError
+from rlinf.core.errors import ConfigError, did_you_mean
+from rlinf.core.rewards import HasOpinion, HasParts
 from rlinf.runners.config.rules import (
     Rule,
     below,
@@ -18,7 +19,7 @@ from rlinf.runners.config.rules import (
     placement,
     whole_batches,
 )
-from rlinf.runners.config.sections import Section
+from rlinf.runners.config.sections import Section, subsection
 from rlinf.runners.reasoning.language import HasTokenizer
 from rlinf.runners.reasoning.schema import ReasoningConfig
 from rlinf.runners.sft.warm_starts import warm_start_config
@@ -66,6 +67,25 @@ def _overlong_in_reach(cfg: ReasoningConfig) -> ConfigError | None:
         return None
     problem = f"expected at most {_SAMPLING}.max_new_tokens = {longest}, found {overlong.max_length}: no response is so long"
     return ConfigError("reward.overlong.max_length", problem, "Lower it, or allow longer responses.")
+
+
+def _knows_what_is_right(cfg: ReasoningConfig) -> ConfigError | None:
+    """Accuracy is the share of right responses: a rule says it, or the user says from which opinion on."""
+    reward, part, name = cfg.reward.reward, cfg.reward.success_part, cfg.reward.reward_type
+    if part is not None:
+        parts = reward.rewards if isinstance(reward, HasParts) else {}
+        if part not in parts:
+            hint = did_you_mean(part, list(parts), label="Parts")
+            return ConfigError("reward.success_part", f"the reward '{name}' has no part '{part}'", hint)
+        reward, name = parts[part], part
+    if not isinstance(reward, HasOpinion) or not reward.opinion or "success" in subsection(cfg.source, "reward"):
+        return None
+    problem = f"missing: '{name}' has a model's opinion in it, and none of its scores is known to mean that a response is right"
+    remedy = (
+        "Let a rule decide what counts as right: a part of reward_type composite, of any weight, named by reward.success_part. "
+        "Or set the score from which on the model's opinion counts."
+    )
+    return ConfigError("reward.success", problem, remedy)
 
 
 def _room_for_prompts(cfg: ReasoningConfig) -> ConfigError | None:
@@ -158,6 +178,7 @@ REASONING: Final[Sequence[Rule[ReasoningConfig]]] = (
     _one_temperature,
     _writes,
     _overlong_in_reach,
+    _knows_what_is_right,
     _room_for_prompts,
     _needs,
     _groups_can_differ,

@@ -147,7 +147,10 @@ class RewardConfig:
     reward: Reward | SampleReward = field(metadata=chosen(REWARDS, "reward_type"))
     """The reward's own fields."""
     success: float = 1.0
-    """From which reward on, before the penalty of length, a response counts as right."""
+    """From which reward on, before the penalty of length, a response counts as right; has to be said of a model's opinion."""
+    success_part: str | None = None
+    """The part of a composite reward that alone decides, before its weight, whether a response is right; null for the sum. It may
+    weigh 0."""
     overlong: OverlongConfig | None = None
     """The penalty of length; null for none."""
     max_concurrent: int = 64

@@ -87,7 +87,7 @@ class LanguageRewardWorker(Worker, ABC):
 
     @abstractmethod
     def response(self, member: Written, reward: float, score: float, text: str | None) -> Response:
-        """What is reported of a member; without `text` its words are left out."""
+        """What is reported of a member; `score` says whether it is right, and without `text` its words are left out."""
 
     @abstractmethod
     def rows(self, prompt_group: PromptGroup, members: Sequence[Written], rewards: Sequence[float]) -> Trajectory[Any]:
@@ -178,7 +178,9 @@ class LanguageRewardWorker(Worker, ABC):
         self, job: JobSpec, item: Pending, scores: GroupScores, rewards: Sequence[float], *, with_text: bool
     ) -> GroupReport:
         state, written, prompt_group = self._ready(), item.written, item.written.prompt_group
-        scored = zip(rewards, scores.values, written.completions, item.texts, strict=True)
+        part = self.cfg.reward.success_part
+        decisive = scores.values if part is None else scores.parts[part]
+        scored = zip(rewards, decisive, written.completions, item.texts, strict=True)
         responses = [
             self.response(member, reward, score, text if with_text else None)
             for reward, score, member, text in islice(scored, job.samples)

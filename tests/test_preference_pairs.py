@@ -20,3 +20,14 @@ def test_each_wrong_response_is_a_guess_or_goes_wrong_at_one_result(tmp_path: Pa
         assert row["chosen"] != row["rejected"]
         if row in guesses:
             assert row["rejected"] != f"#{right}"
+
+
+def test_questions_have_both_answers_to_each_sum(tmp_path: Path) -> None:
+    arguments = ["--out", str(tmp_path / "questions.jsonl"), "--pairs", "20", "--terms", "4", "--questions"]
+    assert runpy.run_path(str(SCRIPT))["main"](arguments) == 0
+    rows = [json.loads(line) for line in (tmp_path / "questions.jsonl").read_text().splitlines()]
+    assert [row["answer"] for row in rows] == ["yes", "no"] * 20
+    for row in rows:
+        problem, _, response = row["prompt"].partition("=")
+        assert len(problem) == 7, "four numbers of one digit"
+        assert (int(response.rpartition("#")[2]) == eval(problem)) or row["answer"] == "no"

@@ -37,6 +37,10 @@ def check_on_this_machine(cfg: RunConfig) -> None:
             "expected recorded episodes at",
             "no weights at 'logs/",
             "data/arithmetic_pairs.jsonl",
+            "data/arithmetic_questions.jsonl",
+            "logs/sft_arithmetic/huggingface",
+            "logs/reward_arithmetic_warm/huggingface",
+            "logs/judge_arithmetic/huggingface",
         )
         if not any(missing in str(error) for missing in absent):
             raise

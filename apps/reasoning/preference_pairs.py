@@ -30,7 +30,7 @@ def main(argv: Sequence[str]) -> int:
     with args.out.open("w", encoding="utf-8") as file:
         for problem in problems:
             solution = problem.solution or ""
-            row = {"prompt": problem.prompt, "chosen": solution, "rejected": spoilt(solution, draw)}
+            row = {"prompt": str(problem.prompt), "chosen": solution, "rejected": spoilt(solution, draw)}
             rows = questions(**row) if args.questions else [row]
             file.writelines(json.dumps(row) + "\n" for row in rows)
     sys.stdout.write(f"{len(problems)} pairs are in {args.out}\n")

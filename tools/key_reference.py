@@ -55,7 +55,8 @@ class Attribute:
 @functools.cache
 def attributes(cls: type[Any]) -> dict[str, Attribute]:
     """The fields of a dataclass, those that it inherits too, by their names."""
-    found = attributes(cls.__mro__[1]) if dataclasses.is_dataclass(cls.__mro__[1]) else {}
+    # A copy: what is remembered of a class is shared by all that inherit from it.
+    found = dict(attributes(cls.__mro__[1])) if dataclasses.is_dataclass(cls.__mro__[1]) else {}
     (node,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
     assert isinstance(node, ast.ClassDef)
     for statement, after in zip(node.body, [*node.body[1:], None], strict=True):

@@ -30,12 +30,19 @@ LOSSES = {
     "tabletop_rlpd": SOFT,
     "tabletop_sac_flow": {"train/critic_loss", "train/actor_loss"},
     "tabletop_dsrl_pi0": SOFT,
+    "tabletop_rlt_pi0": {"train/critic_loss", "train/actor_loss", "train/bc_loss"},
 }
 CHOSEN = (
     *("actor.model.base.ckpt_path=null", "actor.model.num_q_heads=2", "actor.model.image_size=16"),
     *("algorithm.start_steps=0", "algorithm.replay_buffer.min_buffer_size=64"),
 )
 """A steered policy with random weights: what it chose is what the first decisions are, too."""
+REFINED = (
+    *("actor.model.base.ckpt_path=null", "algorithm.start_steps=0", "algorithm.replay_buffer.min_buffer_size=64"),
+    *("algorithm.critic_actor_ratio=1", "env.train.bootstrap_truncated=true"),
+)
+"""A policy that changes what one with random weights proposes, in every update; it is asked about final observations, too."""
+OF_FROZEN = {"tabletop_dsrl_pi0": CHOSEN, "tabletop_rlt_pi0": REFINED}
 LEARNED = {
     "cartpole_dqn": (200.0, 450.0),
     "pendulum_sac": (-900.0, -200.0),
@@ -65,7 +72,7 @@ def demonstrated(app: Any, recipe: str, *options: str) -> tuple[str, ...]:
 def test_a_recipe_runs(app: Any, recipe: str) -> None:
     """4 environments of 8 decisions: 32 transitions an iteration; the first update after 64."""
     shown = demonstrated(app, recipe, "--episodes=3")
-    further = CHOSEN if recipe == "tabletop_dsrl_pi0" else shown
+    further = OF_FROZEN.get(recipe, shown)
     assert app.run(recipe, *SHORT, *EVERY, *further)["protocol"]["episodes"] == 2
     rows = [row for row in app.metrics(recipe) if "train/replay_buffer/size" in row]
     assert [row["train/replay_buffer/size"] for row in rows] == [32, 64, 96, 128, 160, 192]
@@ -77,11 +84,12 @@ def test_a_recipe_runs(app: Any, recipe: str) -> None:
         assert ("train/demo_buffer/size" in row) == bool(shown)
 
 
-@pytest.mark.parametrize("recipe", ["pendulum_droq", "cartpole_dqn", "tabletop_rlpd"])
+@pytest.mark.parametrize("recipe", ["pendulum_droq", "cartpole_dqn", "tabletop_rlpd", "tabletop_rlt_pi0"])
 def test_a_run_that_resumes_is_one_without_a_break(app: Any, recipe: str) -> None:
     """Dropout and demonstrations are drawn anew as they were."""
     shown = demonstrated(app, recipe, "--episodes=3")
-    exact = (*SHORT, *EVERY, *shown, "env.train.auto_reset=false", "runner.save_interval=3")
+    further = OF_FROZEN.get(recipe, shown)
+    exact = (*SHORT, *EVERY, *further, "env.train.auto_reset=false", "runner.save_interval=3")
     app.run(recipe, *exact)
     whole = app.logs / recipe / "checkpoints"
     rows = app.metrics(recipe)

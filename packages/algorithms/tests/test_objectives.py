@@ -81,7 +81,7 @@ CASES = {
         reference.td3_bc_actor_loss,
         {"q": Q, "action": CHUNK, "action_data": CHUNK, "executed": (2,)},
         {"q", "action", "action_data"},
-        {"scale": 0.7, "aggregate": "mean"},
+        {"scale": 0.7, "aggregate": "mean", "bc_weight": 0.3},
     ),
     "iql value": Case(iql.iql_value_loss, reference.iql_value_loss, {"value": ROW, "q": Q}, {"value"}, {"expectile": 0.8}),
     "iql critic": Case(iql.iql_critic_loss, reference.iql_critic_loss, {"q": Q, "target": ROW}, {"q"}, {"huber_delta": 0.5}),

@@ -10,6 +10,7 @@ VARIANTS = {
     "mlp_policy": [[], ["num_action_chunks=3", "normalize_observations=true"]],
     "flow_policy": [[], ['sampling={"noise_method": "flow_noise", "joint_logprob": true}']],
     "dsrl": [[]],
+    "rlt": [[], ["state_dependent_std=true"]],
     "pi0": [["preset=tiny"], ["preset=tiny", 'sampling={"noise_method": "flow_cps"}', "logprob_type=token_level"]],
     "causal_lm": [["preset=tiny", "temperature=0.7"], ["preset=tiny", "architecture=llama", "add_value_head=true"]],
     # The contract shows no pictures, so that nothing would reach a vision tower that is trained.

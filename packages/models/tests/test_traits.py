@@ -21,6 +21,7 @@ VARIANTS = {
     "flow_policy": [{}, {"add_value_head": False}],
     "causal_lm": [{"preset": "tiny"}, {"preset": "tiny", "add_value_head": True, "temperature": 0.7}],
     "dsrl": [{}],
+    "rlt": [{}],
 }
 CASES = [
     (name, params)

@@ -74,16 +74,36 @@ class SeesConfig:
 
 
 @dataclass(frozen=True)
+class Refines(ToyObjective):
+    """One of policies that change what another one proposes."""
+
+    reference_dropout: float = 0.5
+
+
+@dataclass(frozen=True)
 class WithQ:
     heads: int = 2
     latent: bool = False
+    reference: bool = False
 
     @property
     def traits(self) -> PolicyTraits:
-        return PolicyTraits(q_functions=self.heads > 0, recurrent=False, latent_action=self.latent)
+        q_functions = self.heads > 0
+        return PolicyTraits(q_functions=q_functions, recurrent=False, latent_action=self.latent, reference_action=self.reference)
 
     def build(self, spec: Any, *, seed: int) -> Any:
         return Chooses() if self.latent else Learns()
+
+
+@dataclass(frozen=True)
+class WithFeatures(WithQ):
+    """Keeps the square of what was seen, and how often somebody acted."""
+
+    def kept_observation(self, spec: Any) -> Any:
+        return {"square": ArraySpec(shape=(1,), dtype="float32"), "acted": ArraySpec(shape=(2,), dtype="float32")}
+
+    def build(self, spec: Any, *, seed: int) -> Any:
+        return Squares()
 
 
 class Learns(nn.Linear):
@@ -93,6 +113,17 @@ class Learns(nn.Linear):
 
     def __init__(self) -> None:
         super().__init__(1, 1)
+
+
+class Squares(Learns):
+    """Learns from features."""
+
+    def feature_parameters(self) -> list[str]:
+        return []
+
+    def replay_features(self, rows: Any) -> Any:
+        states = np.asarray(rows.observation["states"])
+        return {"square": states**2, "acted": np.repeat(states, 2, axis=-1)}
 
 
 class Chooses(Learns):

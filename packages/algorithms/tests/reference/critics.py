@@ -229,17 +229,18 @@ def td3_bc_actor_loss(
     action_data: Sequence[Any],
     *,
     scale: float,
+    bc_weight: float = 1.0,
     executed: Sequence[Sequence[bool]] | None = None,
     aggregate: str = "first",
     weight: Sequence[float] | None = None,
 ) -> Loss:
-    """L = −λ Q₁ + mean (μ − a)²."""
+    """L = −λ Q₁ + β mean (μ − a)²."""
     value = followed(q, aggregate)
     clone: list[float] = []
     for i, (row, data) in enumerate(zip(action, action_data, strict=True)):
         steps = None if executed is None else executed[i]
         clone.append(mean([(a - b) ** 2 for a, b in zip(counted(row, steps), counted(data, steps), strict=True)]))
-    loss = [-scale * v + c for v, c in zip(value, clone, strict=True)]
+    loss = [-scale * v + bc_weight * c for v, c in zip(value, clone, strict=True)]
     return summed(loss, weight, {"actor_loss": loss, "actor_q": value, "bc_loss": clone})
 
 

@@ -68,6 +68,8 @@ class PolicyTraits:
     """Whether its Q-functions normalise by the statistics of a batch (`rlinf.core.off_policy.HasQBatchNorm`), as CrossQ needs."""
     latent_action: bool | None = None
     """Whether what its Q-functions judge is not what is executed (`rlinf.core.off_policy.HasLatentAction`)."""
+    reference_action: bool | None = None
+    """Whether it changes what another policy proposes (`rlinf.core.off_policy.HasReferenceAction`), as RLT needs."""
     recurrent: bool | None = None
     """Whether it has a memory (`rlinf.core.capabilities.RecurrentPolicy`)."""
     discrete_actions: bool | None = None

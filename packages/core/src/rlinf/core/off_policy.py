@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from rlinf.core.data import ArraySpec, EnvSpec, LossOutput, Weights
+from rlinf.core.data import ArraySpec, EnvSpec, LossOutput, Trajectory, Weights
 from rlinf.core.data.tree import Tree
 from rlinf.core.metrics import Statistic
 from rlinf.core.replay.transitions import Transitions
@@ -58,6 +58,76 @@ class HasLatentAction(Protocol):
 
     def latent_action(self, context: Tree[Any]) -> Any:
         """`[*, K, A]`, what was chosen, from the context of decisions, whose leaves are `[*, …]`; any K and A, always the same."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """What a vision-language-action policy would do, and what it makes of images and prompt on the way."""
+
+    action: Any
+    """`[B, K, A]`, what it takes for the best, in the units of the environment."""
+    features: Any
+    """`[B, P, W]`, the last layer's states of the positions of images and prompt."""
+    valid: Any
+    """`[B, P]` bool, which positions there are."""
+
+
+@runtime_checkable
+class HasPrefixFeatures(Protocol):
+    """A vision-language-action policy that shows what it makes of images and prompt before it acts (RLT)."""
+
+    prefix_width: int
+    """W."""
+
+    def propose(self, env_obs: Tree[Any]) -> Proposal:
+        """Its most likely chunk and its features, in one pass, without randomness and without a graph."""
+        ...
+
+
+@runtime_checkable
+class DeclaresPrefixFeatures(Protocol):
+    """The configuration of a policy that is `HasPrefixFeatures`."""
+
+    prefix_features: bool
+    """Whether it is."""
+
+
+@runtime_checkable
+class HasReplayFeatures(Protocol):
+    """A policy that learns from what a part of it, which stays as it is meanwhile, makes of observations.
+
+    A replay buffer keeps that in their place, so that an update does not ask that part again.
+    """
+
+    def feature_parameters(self) -> Sequence[str]:
+        """The names of the parameters that make it, which off-policy learning leaves as they are."""
+        ...
+
+    def replay_features(self, rows: Trajectory[Any]) -> Mapping[str, Any]:
+        """`[B, T + 1, *]` NumPy by key, what is kept of `rows.observation`: `q_values` and all else that learns take its rows."""
+        ...
+
+
+@runtime_checkable
+class KeepsFeatures(Protocol):
+    """The configuration of a policy that is `HasReplayFeatures`."""
+
+    def kept_observation(self, spec: EnvSpec) -> Mapping[str, ArraySpec]:
+        """What a replay buffer keeps of each observation of an environment, by key."""
+        ...
+
+
+@runtime_checkable
+class HasReferenceAction(Protocol):
+    """A policy whose actor is told the chunk that another one proposes, and changes it (RLT)."""
+
+    def without_reference(self, env_obs: Tree[Any], hidden: Any) -> Tree[Any]:
+        """Observations of which the actor is not told the proposal in the rows where `hidden` `[B]` is True."""
+        ...
+
+    def imitated_action(self, env_obs: Tree[Any]) -> Any:
+        """`[B, K, A]`, what the actor should stay near to: the proposal, or what was done where somebody intervened."""
         ...
 
 
@@ -170,6 +240,14 @@ class Explores(Protocol):
             generator: the source of randomness.
         """
         ...
+
+
+@runtime_checkable
+class LearnsFromReference(Protocol):
+    """An objective of policies that are `HasReferenceAction`."""
+
+    reference_dropout: float
+    """The share of transitions in which the actor is not told what is proposed."""
 
 
 class OffPolicyTrainer(Protocol):

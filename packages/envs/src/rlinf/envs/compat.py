@@ -36,7 +36,7 @@ ENVIRONMENTS: Final[Mapping[str, str]] = {
         for name in ("libero_spatial", "libero_object", "libero_goal", "libero_10", "libero_90")
     },
     **dict.fromkeys(("libero_pro", "libero_plus"), "LIBERO is 'libero'; its variants Pro and Plus are not here."),
-    "maniskill_rlt": "ManiSkill is 'maniskill'; RLT is not here.",
+    "maniskill_rlt": "ManiSkill is 'maniskill'; RLT is actor.model.model_type rlt, in any environment.",
     **dict.fromkeys(("gym", "mujoco", "classic_control"), _GYM),
     **dict.fromkeys(("opensora_wm", "wan_wm"), _LEARNED),
     "d4rl": "Recorded episodes are a dataset, 'minari' or 'lerobot' (algorithm.demo_buffer, or data of a fine-tuning).",

@@ -19,6 +19,7 @@ from rlinf.models.openvla_oft import OpenVLAOFTPolicyConfig as OpenVLAOFTPolicyC
 from rlinf.models.pi0 import PI0PolicyConfig as PI0PolicyConfig
 from rlinf.models.pi0 import PI05PolicyConfig as PI05PolicyConfig
 from rlinf.models.registry import get_model as get_model
+from rlinf.models.rlt import RLTPolicyConfig as RLTPolicyConfig
 from rlinf.models.small.cma import CMAPolicyConfig as CMAPolicyConfig
 from rlinf.models.small.cnn import CNNPolicyConfig as CNNPolicyConfig
 from rlinf.models.small.mlp import MLPPolicyConfig as MLPPolicyConfig

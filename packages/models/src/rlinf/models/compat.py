@@ -15,6 +15,7 @@ MODELS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("qwen2", "qwen2.5", "qwen3", "qwen3_moe", "deepseek_v3", "llama"), _LANGUAGE),
     **dict.fromkeys(("qwen2_vl", "qwen2.5_vl", "qwen3_vl", "qwen3_vl_moe"), _PICTURES),
     **dict.fromkeys(("gr00t_n1d5", "gr00t_n1d6", "gr00t_n1d7"), "Of GR00T there is N1.5: 'gr00t'."),
+    **dict.fromkeys(("rlt_mlp_policy", "rlt_td3_mlp_policy"), "RLT's actor and critics are 'rlt', whose base is a π0 or π0.5."),
     "resnet": "A classifier of frames is no policy: apps/embodied/reward_classifier.py trains one, for a robot's reward.",
     **dict.fromkeys(
         (
@@ -27,8 +28,6 @@ MODELS: Final[Mapping[str, str]] = {
             "lingbotvla",
             "molmoact2",
             "recap_value_model",
-            "rlt_mlp_policy",
-            "rlt_td3_mlp_policy",
             "sd3",
             "starvla",
             "steam_value_model",

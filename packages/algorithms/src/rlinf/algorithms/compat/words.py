@@ -49,8 +49,7 @@ _DAGGER: Final = "DAgger is no loss: set the section dagger of a run with runner
 OBJECTIVES: Final[Mapping[str, str]] = {
     **{name: _ON_POLICY.format(name) for name in ("ppo", "ppo_clip", "actor", "actor_critic", "reinforce", "grpo", "gae", "gspo")},
     "embodied_sac": "Soft actor-critic is 'sac'.",
-    "rlt_ac": "RLT is not here; soft actor-critic is 'sac'.",
-    "rlt_td3": "RLT is not here; TD3 is 'td3'.",
+    "rlt_ac": "Of RLT there is 'rlt_td3', with actor.model.model_type: rlt.",
     "dsrl": "DSRL is 'sac' with actor.model.model_type: dsrl.",
     "offline_iql": "IQL is 'iql'.",
     "embodied_dagger": _DAGGER,
@@ -62,12 +61,11 @@ OBJECTIVES: Final[Mapping[str, str]] = {
 """What to say of a word that is no off-policy objective."""
 
 LOSSES: Final[Mapping[str, str]] = {
-    **{name: _OFF_POLICY.format(name) for name in ("sac", "td3", "dqn", "iql", "cql", "awac", "crossq")},
+    **{name: _OFF_POLICY.format(name) for name in ("sac", "td3", "rlt_td3", "dqn", "iql", "cql", "awac", "crossq")},
     "embodied_nft": "NFT is 'nft'.",
     "embodied_dagger": _DAGGER,
     "embodied_sac": _OFF_POLICY.format("sac"),
-    "rlt_ac": f"RLT is not here. {_OFF_POLICY.format('sac')}",
-    "rlt_td3": f"RLT is not here. {_OFF_POLICY.format('td3')}",
+    "rlt_ac": f"Of RLT there is 'rlt_td3'. {_OFF_POLICY.format('rlt_td3')}",
     "grpo": _GRPO.format("GRPO", "grpo"),
     "dr_grpo": "Dr. GRPO is adv_type 'grpo' with scale 'none', loss_type 'ppo_clip' and loss_agg_func 'constant-length'.",
     "rloo": _GRPO.format("RLOO", "rloo"),

@@ -54,6 +54,8 @@ from rlinf.algorithms.objectives.sac import temperature as temperature
 from rlinf.algorithms.objectives.sac import temperature_loss as temperature_loss
 from rlinf.algorithms.objectives.targets import polyak as polyak
 from rlinf.algorithms.objectives.targets import update_due as update_due
+from rlinf.algorithms.objectives.td3 import linear_weight as linear_weight
+from rlinf.algorithms.objectives.td3 import reference_dropout as reference_dropout
 from rlinf.algorithms.objectives.td3 import smoothed_action as smoothed_action
 from rlinf.algorithms.objectives.td3 import td3_actor_loss as td3_actor_loss
 from rlinf.algorithms.objectives.td3 import td3_bc_actor_loss as td3_bc_actor_loss

@@ -14,7 +14,7 @@ from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.objectives.critic import Bootstrap, aggregate_q, critic_loss, td_target
 from rlinf.algorithms.objectives.imitation import squared_distance
 from rlinf.algorithms.objectives.rows import Aggregate, Rows, coefficient
-from rlinf.core.config import expect_range
+from rlinf.core.config import expect_at_least, expect_range
 from rlinf.core.data import LossOutput
 from rlinf.core.protocols import AllReduce
 
@@ -185,22 +185,25 @@ def td3_bc_actor_loss(
     action_data: Tensor,
     *,
     scale: float | Tensor,
+    bc_weight: float | Tensor = 1.0,
     executed: Tensor | None = None,
     aggregate: ActorAggregate = "first",
     weight: Tensor | None = None,
 ) -> LossOutput[Tensor]:
-    """What a deterministic actor minimises that must stay near the data.
+    """What a deterministic actor minimises that must stay near the data, or near what another policy proposes.
 
-    L = −λ Q₁(s, μ(s)) + 1/A Σ (μ(s) − a)²
+    L = −λ Q₁(s, μ(s)) + β 1/A Σ (μ(s) − a)²
 
-    Fujimoto and Gu, "A Minimalist Approach to Offline Reinforcement Learning" (2021), eq. 4, arXiv:2106.06860. The square is
-    averaged over the elements of an action: neither K nor A enters its size.
+    Fujimoto and Gu, "A Minimalist Approach to Offline Reinforcement Learning" (2021), eq. 4, arXiv:2106.06860, where β is 1; Xu et
+    al., "RL Token: Bootstrapping Online RL with Vision-Language-Action Models" (2026), arXiv:2604.23073, where a is the proposal.
+    The square is averaged over the elements of an action: neither K nor A enters its size.
 
     Args:
         q: `[B, N]`, the critics on `action`; differentiable.
         action: `[B, A]` or `[B, K, A]`, μ(s); differentiable.
         action_data: the same shape, a.
         scale: λ ≥ 0, taken without its gradient: `td3_bc_scale` of the whole batch.
+        bc_weight: β ≥ 0, taken without its gradient.
         executed: `[B, K]` bool, the steps of a chunk that count; None for all.
         aggregate: "first", "min" or "mean" over critics.
         weight: `[B]`, importance weights or a mask; see `Rows`.
@@ -215,8 +218,52 @@ def td3_bc_actor_loss(
     rows = Rows.of("td3_bc_actor_loss", q.shape[0], weight, q)
     value = _followed(rows.take("q", q, None), aggregate)
     clone = squared_distance(rows, action, action_data, executed)
-    loss = -coefficient("td3_bc_actor_loss(scale)", scale) * value + clone
+    near = coefficient("td3_bc_actor_loss(bc_weight)", bc_weight) * clone
+    loss = near - coefficient("td3_bc_actor_loss(scale)", scale) * value
     return rows.output(loss, {"actor_loss": loss, "actor_q": value, "bc_loss": clone})
+
+
+def reference_dropout(rows: Tensor, *, prob: float, generator: torch.Generator | None) -> Tensor:
+    """The transitions in which an actor is not told what another policy proposes, so that it does not only copy it.
+
+    m = [u < p],   u ~ U[0, 1)
+
+    Xu et al., "RL Token: Bootstrapping Online RL with Vision-Language-Action Models" (2026), arXiv:2604.23073.
+
+    Args:
+        rows: `[B, *]`, of which there are as many.
+        prob: p in [0, 1].
+        generator: of u, on the device of `rows`; None for the global one.
+
+    Returns:
+        `[B]` bool.
+
+    Raises:
+        ConfigError: `prob` is out of range.
+    """
+    expect_range("reference_dropout(prob)", prob, 0.0, 1.0)
+    return torch.rand(rows.shape[0], generator=generator, dtype=torch.float64, device=rows.device) < prob
+
+
+def linear_weight(update: int, *, initial: float, final: float | None, updates: int) -> float:
+    """A weight that goes from one number to another as a line, and stays there.
+
+    w = w₀ + (w₁ − w₀) min(1, n / N)
+
+    Args:
+        update: n ≥ 0, how many updates there were.
+        initial: w₀ ≥ 0.
+        final: w₁ ≥ 0; None: w₀.
+        updates: N ≥ 1.
+
+    Raises:
+        ConfigError: an argument is out of range.
+    """
+    expect_at_least("linear_weight(update)", update, 0)
+    expect_at_least("linear_weight(updates)", updates, 1)
+    for name, value in (("initial", initial), ("final", final)):
+        expect_range(f"linear_weight({name})", value, 0.0, float("inf"))
+    return initial if final is None else initial + (final - initial) * min(1.0, update / updates)
 
 
 def _followed(q: Tensor, aggregate: ActorAggregate) -> Tensor:

@@ -12,7 +12,7 @@ from rlinf.algorithms.objectives.targets import polyak, update_due
 from rlinf.core.config import expect_at_least, expect_range
 from rlinf.core.data import ArraySpec
 from rlinf.core.errors import ConfigError
-from rlinf.core.off_policy import HasActor, Judges
+from rlinf.core.off_policy import HasActor, HasReplayFeatures, Judges
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -84,8 +84,10 @@ def apart(policy: Any) -> dict[str, Sequence[str]]:
 
 
 def learned(policy: Any, names: Sequence[str] | None = None) -> list[str]:
-    """Those of these parameters, or of all, that are not frozen."""
-    free: list[str] = [name for name, parameter in policy.named_parameters() if parameter.requires_grad]
+    """Those of these parameters, or of all, that are not frozen, and make nothing that a replay buffer keeps."""
+    asked: object = policy
+    kept = set(asked.feature_parameters()) if isinstance(asked, HasReplayFeatures) else set[str]()
+    free: list[str] = [name for name, parameter in policy.named_parameters() if parameter.requires_grad and name not in kept]
     return free if names is None else [name for name in names if name in free]
 
 

@@ -16,6 +16,7 @@ from rlinf.core.data import ArraySpec, Batch, Decision, EnvSpec, LossOutput, Res
 from rlinf.core.data.arrays import as_numpy
 from rlinf.core.data.tree import Tree
 from rlinf.core.errors import ShapeError
+from rlinf.core.off_policy import Proposal
 from rlinf.core.protocols import Mode
 from rlinf.models.actor_config import folder_of
 from rlinf.models.base import BasePolicy
@@ -77,6 +78,7 @@ class PiPolicy(BasePolicy):
         self.states, self.actions = states, actions
         self.value_head, self.noise_net = value_head, noise_net
         self.noise_shape: tuple[int, int] = (network.of.horizon, network.of.max_action_dim)
+        self.prefix_width = network.of.language.width
         self.sampler = FlowSampler(
             sampling=config.sampling,
             noise_shape=self.noise_shape,
@@ -158,6 +160,14 @@ class PiPolicy(BasePolicy):
                 "steer(noise)", f"expected [B, {self.noise_shape[0]}, {self.noise_shape[1]}], found {tuple(start.shape)}"
             )
         return self._executed(self.sampler.follow(self._field(state, prefix), start).action)
+
+    @torch.no_grad()
+    def propose(self, env_obs: Tree[Any]) -> Proposal:
+        """From the middle of the initial noise; see `rlinf.core.off_policy.HasPrefixFeatures`."""
+        prefix, state = self.read(self.context(env_obs))
+        start = state.new_zeros(len(state), *self.noise_shape)
+        action = self._executed(self.sampler.follow(self._field(state, prefix), start).action)
+        return Proposal(action=action, features=prefix.hidden, valid=prefix.valid)
 
     @torch.no_grad()
     def continue_chunk(

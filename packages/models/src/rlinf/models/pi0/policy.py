@@ -28,6 +28,7 @@ class PiConfig:
     """What both models share."""
 
     kind: ClassVar[Kind]
+    prefix_features: ClassVar[bool] = True
 
     preset: Literal["tiny", "base"] | None = None
     """`tiny`: random weights, four image patches, two layers. `base`: the published sizes, random weights."""

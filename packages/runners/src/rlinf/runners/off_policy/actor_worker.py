@@ -12,7 +12,7 @@ import numpy as np
 from rlinf.core.data import EnvSpec, Trajectory
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.metrics import Metric, Statistic, merge
-from rlinf.core.off_policy import HasLatentAction, OffPolicyTrainer, TrainsOffPolicy
+from rlinf.core.off_policy import HasLatentAction, HasReplayFeatures, OffPolicyTrainer, TrainsOffPolicy
 from rlinf.core.protocols import Channel
 from rlinf.core.random import keyed_seed
 from rlinf.core.replay import ReplayBuffer, Transitions, within_bounds
@@ -43,6 +43,7 @@ class OffPolicyActor(Worker):
         self._arrivals = Arrivals(self.rank)
         self._trainer: OffPolicyTrainer
         self._latent: HasLatentAction | None = None
+        self._featured: HasReplayFeatures | None = None
         self._replay: ReplayBuffer
         self._demonstrations: DemoBuffer | None = None
         self._interventions: ReplayBuffer | None = None
@@ -71,6 +72,7 @@ class OffPolicyActor(Worker):
             load_starting_weights(policy, path, model=config.model, spec=topology.spec)
         judged: object = policy
         self._latent = judged if isinstance(judged, HasLatentAction) else None
+        self._featured = judged if isinstance(judged, HasReplayFeatures) else None
         if not isinstance(config.trainer, TrainsOffPolicy):
             raise ConfigError("actor.training_backend", f"'{config.training_backend}' does not train off-policy", "Use fsdp.")
         self._trainer = config.trainer.build_off_policy(
@@ -180,6 +182,8 @@ class OffPolicyActor(Worker):
         if self._latent is None:
             # A Gaussian draws beyond the bounds, at which the environment executes that; demonstrations are clipped, too.
             rows = replace(rows, action=within_bounds(rows.action, self._ready().spec.action))
+        if self._featured is not None:
+            rows = replace(rows, observation=self._featured.replay_features(rows))
         if self._interventions is not None and rows.intervened is not None:
             # Each piece has a decision, so that none so far has a number beyond this count.
             acted = interventions_of(rows, first=self._interventions.added)

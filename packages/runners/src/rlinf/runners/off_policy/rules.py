@@ -13,7 +13,7 @@ from rlinf.core.data.arrays import as_numpy
 from rlinf.core.declarations import needs_of, traits_of
 from rlinf.core.envs.robots import LetsHumansAct
 from rlinf.core.errors import ConfigError, refuse
-from rlinf.core.off_policy import Explores, TrainsOffPolicy
+from rlinf.core.off_policy import Explores, LearnsFromReference, TrainsOffPolicy
 from rlinf.core.replay import available_memory, bytes_of_observation
 from rlinf.runners.checkpoints.run_folder import run_folder
 from rlinf.runners.config.rules import Rule
@@ -89,6 +89,21 @@ def _latent(cfg: OffPolicyConfig) -> ConfigError | None:
     return None
 
 
+def _refers(cfg: OffPolicyConfig) -> ConfigError | None:
+    """An algorithm that changes what another policy proposes goes with such a policy, and that with such an algorithm."""
+    loss, model, proposes = f"'{cfg.algorithm.loss_type}'", f"'{cfg.actor.model.model_type}'", "what another policy proposes"
+    refers = traits_of(cfg.actor.model.config).reference_action
+    if isinstance(cfg.algorithm.objective, LearnsFromReference) and not refers:
+        return ConfigError("actor.model.model_type", f"{loss} changes {proposes}, and {model} knows of none", "Set it to rlt.")
+    if refers and cfg.algorithm.demo_buffer is not None:
+        problem = f"{model} learns from {proposes}, and a dataset records none"
+        return ConfigError(PLACE, problem, "Set it to null; what people do in place of the policy is imitated without.")
+    if refers and cfg.algorithm.start_steps:
+        problem = f"{model} begins as what another policy proposes, and {cfg.algorithm.start_steps} actions are to be drawn"
+        return ConfigError("algorithm.start_steps", problem, f"Set it to 0, and {_BUFFER}.min_buffer_size.")
+    return None
+
+
 def _trains(cfg: OffPolicyConfig) -> ConfigError | None:
     if isinstance(cfg.actor.trainer, TrainsOffPolicy):
         try:
@@ -143,6 +158,7 @@ OFF_POLICY: Final[Sequence[Rule[OffPolicyConfig]]] = (
     _whole_batches,
     _remembers,
     _latent,
+    _refers,
     _trains,
     _held,
     _recorded,
@@ -182,7 +198,7 @@ def _unbounded(cfg: OffPolicyConfig, spec: EnvSpec) -> ConfigError | None:
 
 def _too_large(cfg: OffPolicyConfig, spec: EnvSpec) -> ConfigError | None:
     """The replay buffer, and what is kept beside it: decisions of people, and demonstrations."""
-    on_disk = bytes_of_observation(spec.observation) if cfg.replay_folder is not None else 0
+    on_disk = bytes_of_observation(cfg.kept_observation(spec)) if cfg.replay_folder is not None else 0
     capacity, size, free = cfg.capacity(spec), cfg.transition_bytes(spec) - on_disk, available_memory()
     acted, slots, each = intervention_capacity(cfg, spec), recorded_slots(cfg), cfg.demonstrated_bytes(spec)
     if capacity * size + (acted + slots) * each <= free:
@@ -205,7 +221,7 @@ def _too_large_for_disk(cfg: OffPolicyConfig, spec: EnvSpec) -> ConfigError | No
     # The folder of the run is made later.
     path = next(each for each in run_folder(cfg).path.parents if each.exists())
     capacity, size, free = cfg.capacity(spec), cfg.transition_bytes(spec), shutil.disk_usage(path).free
-    used = capacity * bytes_of_observation(spec.observation) if cfg.replay_folder is not None else 0
+    used = capacity * bytes_of_observation(cfg.kept_observation(spec)) if cfg.replay_folder is not None else 0
     # Each decision may end an episode, whose final observation takes a slot, too.
     filled = min(capacity, 2 * cfg.decisions_per_iteration * cfg.runner.max_steps)
     checkpoints = 2 if 0 < cfg.runner.save_interval < cfg.runner.max_steps else 1

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from rlinf.core.config import expect_range
-from rlinf.core.data import EnvSpec
+from rlinf.core.data import ArraySpec, EnvSpec
 from rlinf.core.data.offline import OfflineConfig
 from rlinf.core.declarations import traits_of
 from rlinf.core.errors import ConfigError
-from rlinf.core.off_policy import Objective
+from rlinf.core.off_policy import KeepsFeatures, Objective
 from rlinf.core.registry import DATASETS, OBJECTIVES
 from rlinf.core.replay import Sampling, bytes_of_slot
 from rlinf.runners.checkpoints.run_folder import run_folder
@@ -140,9 +141,14 @@ class OffPolicyConfig(PlayedConfig):
         """What a transition takes that is drawn uniformly, and never lies on the disk: a recorded one, or one that people made."""
         return self._slot_bytes(spec, prioritized=False)
 
+    def kept_observation(self, spec: EnvSpec) -> Mapping[str, ArraySpec]:
+        """What the replay buffer keeps of each observation."""
+        model: object = self.actor.model.config
+        return model.kept_observation(spec) if isinstance(model, KeepsFeatures) else spec.observation
+
     def _slot_bytes(self, spec: EnvSpec, *, prioritized: bool) -> int:
         chunk = traits_of(self.actor.model.config).chunk or 1
-        return bytes_of_slot(spec.observation, spec.action, chunk=chunk, prioritized=prioritized)
+        return bytes_of_slot(self.kept_observation(spec), spec.action, chunk=chunk, prioritized=prioritized)
 
     @property
     def replay_folder(self) -> Path | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from rlinf.core.capabilities import HasCasting, HasPrecision
@@ -71,9 +71,10 @@ def _overlong_in_reach(cfg: ReasoningConfig) -> ConfigError | None:
 
 def _knows_what_is_right(cfg: ReasoningConfig) -> ConfigError | None:
     """Accuracy is the share of right responses: a rule says it, or the user says from which opinion on."""
-    reward, part, name = cfg.reward.reward, cfg.reward.success_part, cfg.reward.reward_type
+    reward: object = cfg.reward.reward
+    part, name = cfg.reward.success_part, cfg.reward.reward_type
     if part is not None:
-        parts = reward.rewards if isinstance(reward, HasParts) else {}
+        parts: Mapping[str, object] = reward.rewards if isinstance(reward, HasParts) else {}
         if part not in parts:
             hint = did_you_mean(part, list(parts), label="Parts")
             return ConfigError("reward.success_part", f"the reward '{name}' has no part '{part}'", hint)

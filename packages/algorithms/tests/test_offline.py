@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlinf.algorithms.advantages import n_step_returns
 from rlinf.algorithms.objectives import awr, cql, iql
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.metrics import means
@@ -141,15 +142,25 @@ def test_labels_by_hand():
     assert awr.advantage_labels(advantage, threshold=2.0).tolist() == [False, True, True, True]
 
 
-@pytest.mark.parametrize("prob", [0.0, 0.3, 1.0])
-def test_a_dropped_condition_says_nothing(prob):
-    labels = normal(0, 400) > 0
-    found = awr.condition_dropout(labels, prob=prob, generator=torch.Generator().manual_seed(1))
-    draw = torch.rand(400, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    assert found.tolist() == reference.condition_dropout(labels.tolist(), prob=prob, draw=draw.tolist())
-    assert found.dtype == torch.int64
-    assert (found == awr.UNCONDITIONAL).double().mean().item() == pytest.approx(prob, abs=0.06)
-    assert set(found.tolist()) <= {-1, 0, 1}
+def test_lookahead_by_hand():
+    """One step costs 0.1, failing 0.5; two steps ahead, and nothing behind the end."""
+    reward, value = torch.tensor([-0.1, -0.1, -0.5]), torch.tensor([-0.4, -0.3, -0.2])
+    found = awr.lookahead_advantages(reward, value, steps=2)
+    assert found.tolist() == pytest.approx([-0.2 - 0.2 + 0.4, -0.6 + 0.3, -0.5 + 0.2])
+
+
+@pytest.mark.parametrize("steps", [1, 3, 7, 50])
+def test_a_lookahead_is_an_n_step_return_minus_what_was_expected(steps):
+    reward, value = normal(1, 7), normal(2, 7)
+    end = torch.arange(7) == 6
+    following = torch.cat([value, torch.full((1,), 9.0)])
+    returns = n_step_returns(reward[None], following[None], end[None], (end & ~end)[None], gamma=1.0, n=steps)[0]
+    found = awr.lookahead_advantages(reward, value, steps=steps)
+    torch.testing.assert_close(found, (returns - value).double(), atol=1e-5, rtol=0)
+    # What is expected of all states alike cancels, but at the end.
+    if steps < 7:
+        lifted = awr.lookahead_advantages(reward, value + 3.0, steps=steps)
+        torch.testing.assert_close(lifted[:-steps], found[:-steps], atol=1e-5, rtol=0)
 
 
 def test_penalty_by_hand():
@@ -235,8 +246,9 @@ def test_discrete_penalty_of_a_masked_row_has_no_gradient():
         (lambda: awr.advantage_threshold(Q, mask=Q > 9), ShapeError, "at least one advantage"),
         (lambda: awr.advantage_labels(Q, threshold=0.0, forced=Q[0] > 0), ShapeError, r"advantage_labels\(forced\)"),
         (lambda: awr.advantage_labels(Q, threshold=0.0, mask=Q[0] > 0), ShapeError, r"advantage_labels\(mask\)"),
-        (lambda: awr.condition_dropout(Q > 0, prob=1.1, generator=torch.Generator()), ConfigError, r"\(prob\)"),
-        (lambda: awr.condition_dropout(Q > 0, prob=-0.1, generator=torch.Generator()), ConfigError, r"\(prob\)"),
+        (lambda: awr.lookahead_advantages(Q[0], Q[0], steps=0), ConfigError, r"\(steps\)"),
+        (lambda: awr.lookahead_advantages(Q, Q, steps=1), ShapeError, r"lookahead_advantages\(reward\)"),
+        (lambda: awr.lookahead_advantages(Q[0], Q[0, :1], steps=1), ShapeError, r"lookahead_advantages\(value\)"),
         (lambda: cql.uniform_log_density(Q[0], Q), ShapeError, r"uniform_log_density\(high\)"),
         (lambda: cql.cql_penalty(Q, Q[..., None], Q), ShapeError, r"cql_penalty\(q_samples\)"),
         (lambda: cql.cql_penalty(Q, Q[:, None], Q), ShapeError, r"cql_penalty\(log_density\)"),

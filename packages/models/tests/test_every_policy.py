@@ -8,7 +8,11 @@ from rlinf.models.commands import check_policy
 
 VARIANTS = {
     "mlp_policy": [[], ["num_action_chunks=3", "normalize_observations=true"]],
-    "flow_policy": [[], ['sampling={"noise_method": "flow_noise", "joint_logprob": true}']],
+    "flow_policy": [
+        [],
+        ['sampling={"noise_method": "flow_noise", "joint_logprob": true}'],
+        ['condition={"guidance_scale": 2.0}'],
+    ],
     "dsrl": [[]],
     "rlt": [[], ["state_dependent_std=true"]],
     "pi0": [["preset=tiny"], ["preset=tiny", 'sampling={"noise_method": "flow_cps"}', "logprob_type=token_level"]],
@@ -21,8 +25,8 @@ VARIANTS = {
 
 def cases():
     for name in MODELS.names():
-        # A reward model scores texts, and is no policy.
-        if MODELS.owner(name).startswith("rlinf.models") and name != "sequence_reward":
+        # What scores texts or states is no policy.
+        if MODELS.owner(name).startswith("rlinf.models") and name not in ("recap_value_model", "sequence_reward"):
             for params in VARIANTS.get(name, [["preset=tiny"]]):
                 yield pytest.param([name, *params], id=" ".join([name, *params]))
 

@@ -26,8 +26,8 @@ VARIANTS = {
 CASES = [
     (name, params)
     for name in MODELS.names()
-    # A reward model scores texts, and is no policy.
-    if MODELS.owner(name).startswith("rlinf.models.") and name != "sequence_reward"
+    # What scores texts or states is no policy.
+    if MODELS.owner(name).startswith("rlinf.models.") and name not in ("recap_value_model", "sequence_reward")
     for params in VARIANTS.get(name, [{"preset": "tiny"}])
 ]
 

@@ -156,8 +156,3 @@ def advantage_labels(
         good = a > threshold or (a == threshold and not strict) or (forced is not None and forced[i])
         out.append(good and (mask is None or mask[i]))
     return out
-
-
-def condition_dropout(labels: Sequence[bool], *, prob: float, draw: Sequence[float]) -> list[int]:
-    """−1 where the number drawn is below p, else 1 or 0."""
-    return [-1 if u < prob else int(label) for label, u in zip(labels, draw, strict=True)]

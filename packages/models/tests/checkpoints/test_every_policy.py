@@ -12,8 +12,9 @@ from rlinf.core.testing import PolicyContract
 from rlinf.models.checkpoints import load_policy, save_policy
 from rlinf.models.commands import TEXT, TINY
 
-# A reward model decides nothing, and has a folder of its own.
-NAMES = [name for name in MODELS.names() if MODELS.owner(name).startswith("rlinf.models.") and name != "sequence_reward"]
+# What scores texts or states decides nothing.
+JUDGES = ("recap_value_model", "sequence_reward")
+NAMES = [name for name in MODELS.names() if MODELS.owner(name).startswith("rlinf.models.") and name not in JUDGES]
 
 
 def configuration(name):

@@ -76,8 +76,8 @@ class PolicyTraits:
     """Whether it can decide among numbered actions; otherwise its actions are vectors of numbers."""
     language: bool | None = None
     """Whether it writes text (`rlinf.core.capabilities.LanguageModelPolicy`) rather than acts."""
-    judges: bool | None = None
-    """Whether it scores texts (`rlinf.core.rewards.LearnsPreferences`), and neither writes nor acts."""
+    judges: Literal["texts", "states"] | None = None
+    """What it scores (`rlinf.core.rewards.LearnsPreferences`, `LearnsReturns`), where it neither writes nor acts."""
     temperature: float | None = None
     """At which a language model scores."""
     observations: tuple[str, ...] | None = None

@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from rlinf.core.agents.episodes import Turn
 from rlinf.core.data import LossOutput
+from rlinf.core.data.tree import Tree
 from rlinf.core.language.problems import Message
 
 
@@ -111,4 +112,26 @@ class LearnsPreferences(Protocol):
         Returns:
             The sum over pairs, and their number.
         """
+        ...
+
+
+@runtime_checkable
+class LearnsReturns(Protocol):
+    """A model of how recorded episodes go on, which learns from their returns, and does not act."""
+
+    def return_loss(self, env_obs: Tree[Any], returns: Any, *, mask: Any = None) -> LossOutput[Any]:
+        """How surprising the returns are; differentiable.
+
+        Args:
+            env_obs: observations by key, each leaf `[B, *]`.
+            returns: `[B]` in [−1, 0], of the steps that were observed.
+            mask: `[B]` bool, False for rows that don't count; all count if None.
+
+        Returns:
+            The sum over what counts, and its number.
+        """
+        ...
+
+    def state_values(self, env_obs: Tree[Any]) -> Any:
+        """`[B]`, the return that it expects, without a graph."""
         ...

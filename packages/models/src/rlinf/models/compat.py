@@ -17,6 +17,7 @@ MODELS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("gr00t_n1d5", "gr00t_n1d6", "gr00t_n1d7"), "Of GR00T there is N1.5: 'gr00t'."),
     **dict.fromkeys(("rlt_mlp_policy", "rlt_td3_mlp_policy"), "RLT's actor and critics are 'rlt', whose base is a π0 or π0.5."),
     "resnet": "A classifier of frames is no policy: apps/embodied/reward_classifier.py trains one, for a robot's reward.",
+    "steam_value_model": "STEAM's critics are not among ours; 'recap_value_model' says how recorded episodes go on.",
     **dict.fromkeys(
         (
             "abot_m0",
@@ -27,10 +28,8 @@ MODELS: Final[Mapping[str, str]] = {
             "evo1",
             "lingbotvla",
             "molmoact2",
-            "recap_value_model",
             "sd3",
             "starvla",
-            "steam_value_model",
             "wan22_ti2v_5b",
         ),
         _ABSENT,

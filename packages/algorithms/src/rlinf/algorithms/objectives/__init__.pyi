@@ -1,9 +1,8 @@
-from rlinf.algorithms.objectives.awr import UNCONDITIONAL as UNCONDITIONAL
 from rlinf.algorithms.objectives.awr import advantage_labels as advantage_labels
 from rlinf.algorithms.objectives.awr import advantage_threshold as advantage_threshold
 from rlinf.algorithms.objectives.awr import awac_weights as awac_weights
 from rlinf.algorithms.objectives.awr import awr_weights as awr_weights
-from rlinf.algorithms.objectives.awr import condition_dropout as condition_dropout
+from rlinf.algorithms.objectives.awr import lookahead_advantages as lookahead_advantages
 from rlinf.algorithms.objectives.awr import weighted_bc_loss as weighted_bc_loss
 from rlinf.algorithms.objectives.cql import cql_alpha_loss as cql_alpha_loss
 from rlinf.algorithms.objectives.cql import cql_critic_loss as cql_critic_loss

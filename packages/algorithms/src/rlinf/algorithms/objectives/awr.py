@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from rlinf.algorithms.checks import expect_shape
 from rlinf.algorithms.elementwise import at_least_float32
 from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.objectives.rows import Rows, expect_rows
-from rlinf.core.config import expect_range
+from rlinf.core.config import expect_at_least, expect_range
 from rlinf.core.data import LossOutput
 from rlinf.core.errors import ShapeError
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-UNCONDITIONAL: Final = -1
-"""The label of a row whose condition is dropped."""
 
 
 def awr_weights(advantage: Tensor, *, beta: float, max_weight: float = 20.0) -> Tensor:
@@ -99,6 +96,37 @@ def weighted_bc_loss(logprob: Tensor, factor: Tensor, *, weight: Tensor | None =
     return rows.output(loss, {"actor_loss": loss, "advantage_weight": factor})
 
 
+def lookahead_advantages(reward: Tensor, value: Tensor, *, steps: int) -> Tensor:
+    """How much further the next N steps of a recorded episode led than was expected.
+
+    Âₜ = Σ_{k<N} rₜ₊ₖ + Vₜ₊ₙ − Vₜ,   where r and V are 0 behind the end of the episode
+
+    Physical Intelligence, "π*0.6: a VLA That Learns From Experience" (2025), sec. IV, arXiv:2511.14759. With N of the length of
+    the episode at least it is the return minus what was expected.
+
+    Args:
+        reward: `[T]`, of each step.
+        value: `[T]`, V before each step.
+        steps: N, at least 1.
+
+    Returns:
+        `[T]` float64, no gradient.
+
+    Raises:
+        ShapeError: the shapes differ, or are none of steps.
+        ConfigError: `steps` is less than 1.
+    """
+    expect_at_least("lookahead_advantages(steps)", steps, 1)
+    expect_rows("lookahead_advantages(reward)", reward, len(reward))
+    expect_shape("lookahead_advantages(value)", value, reward.shape)
+    zero = reward.new_zeros(1, dtype=torch.float64)
+    earned = torch.cat([zero, reward.detach().double().cumsum(0)])
+    expected = torch.cat([value.detach().double(), zero])
+    now = torch.arange(len(reward), device=reward.device)
+    later = (now + steps).clamp(max=len(reward))
+    return earned[later] - earned[now] + expected[later] - expected[now]
+
+
 def advantage_threshold(advantage: Tensor, *, positive_fraction: float = 0.3, mask: Tensor | None = None) -> float:
     """The advantage that a given fraction of decisions reaches.
 
@@ -158,30 +186,6 @@ def advantage_labels(
         expect_shape("advantage_labels(forced)", forced, advantage.shape)
         good = good | forced.bool()
     return good & _valid("advantage_labels", advantage, mask)
-
-
-def condition_dropout(labels: Tensor, *, prob: float, generator: torch.Generator) -> Tensor:
-    """Labels with some of them dropped, so that one network learns the conditional and the unconditional policy.
-
-    c = −1 if u < p, else I,   u ~ U[0, 1)
-
-    Ho and Salimans, "Classifier-Free Diffusion Guidance" (2022), alg. 1, arXiv:2207.12598, as in Physical Intelligence,
-    "π*0.6: a VLA That Learns From Experience" (2025), arXiv:2511.14759.
-
-    Args:
-        labels: any shape, bool.
-        prob: p in [0, 1].
-        generator: of u, on the device of `labels`.
-
-    Returns:
-        The same shape, int64: 1 good, 0 not, −1 (`UNCONDITIONAL`) not told.
-
-    Raises:
-        ConfigError: `prob` is out of range.
-    """
-    expect_range("condition_dropout(prob)", prob, 0.0, 1.0)
-    draw = torch.rand(labels.shape, generator=generator, dtype=torch.float64, device=labels.device)
-    return torch.where(draw < prob, UNCONDITIONAL, labels.to(torch.int64))
 
 
 def _valid(by: str, x: Tensor, mask: Tensor | None) -> Tensor:

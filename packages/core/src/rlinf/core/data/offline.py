@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
 from rlinf.core.data.types import EnvSpec
 
 Array = NDArray[Any]
+
+ADVANTAGE_LABELS: Final = "advantage_labels"
+"""Among the observations that a conditioned policy learns from: `[B]`, 1 where the action was good, 0 where it was not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +120,16 @@ class NamesFeatures(Protocol):
     @property
     def keys(self) -> Mapping[str, str | tuple[str, ...]]:
         """By the names that environments use."""
+        ...
+
+
+@runtime_checkable
+class LearnsLabels(Protocol):
+    """A model's configuration whose policy can learn which recorded actions were good (`ADVANTAGE_LABELS`), and act as those."""
+
+    @property
+    def conditioned(self) -> bool:
+        """Whether it does, as it is configured."""
         ...
 
 

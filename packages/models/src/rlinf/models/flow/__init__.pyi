@@ -2,6 +2,9 @@ from rlinf.models.flow.chain import Chain as Chain
 from rlinf.models.flow.chain import ChainScore as ChainScore
 from rlinf.models.flow.chain import sample_chain as sample_chain
 from rlinf.models.flow.chain import score_chain as score_chain
+from rlinf.models.flow.conditioning import UNCONDITIONAL as UNCONDITIONAL
+from rlinf.models.flow.conditioning import classifier_free as classifier_free
+from rlinf.models.flow.conditioning import condition_dropout as condition_dropout
 from rlinf.models.flow.density import of_decision as of_decision
 from rlinf.models.flow.draws import draw_noise as draw_noise
 from rlinf.models.flow.explaining import Explained as Explained

@@ -14,6 +14,7 @@ from torch import Tensor
 from rlinf.core.capabilities import FlowRegression
 from rlinf.core.data import ArraySpec, Batch, Decision, LossOutput, Rescored
 from rlinf.core.data.arrays import as_numpy
+from rlinf.core.data.offline import ADVANTAGE_LABELS
 from rlinf.core.data.tree import Tree, tree_map
 from rlinf.core.errors import ShapeError
 from rlinf.core.protocols import Mode
@@ -27,6 +28,7 @@ from rlinf.models.flow import (
     interpolate,
     matching_loss,
 )
+from rlinf.models.flow.conditioning import GOOD, UNCONDITIONAL, classifier_free, condition_dropout, one_hot_labels
 from rlinf.models.flow.field import Field
 from rlinf.models.flow_policy.policy import STATES, FlowPolicyConfig
 from rlinf.models.flow_policy.velocity import VelocityNet
@@ -37,6 +39,8 @@ from rlinf.models.observations.reading import read_states
 
 # atanh(±1) is infinite; this keeps the flow's targets within ±4.95.
 _INSIDE = 1.0 - 1e-4
+_LABELS = 2
+"""Numbers beside the states by which a conditioned flow is told; see `one_hot_labels`."""
 
 
 class FlowPolicy(BasePolicy):
@@ -63,7 +67,8 @@ class FlowPolicy(BasePolicy):
         if np.isfinite(low).all() and np.isfinite(high).all():
             self.normalize_actions.set_statistics({"min": low, "max": high})
         hidden, activation = config.hidden_sizes, config.activation
-        self.velocity = VelocityNet(states, horizon, size, hidden, config.token_width, activation)
+        shown = states + (0 if config.condition is None else _LABELS)
+        self.velocity = VelocityNet(shown, horizon, size, hidden, config.token_width, activation)
         self.noise_net: ExploreNoiseNet | None = None
         if config.sampling.noise_method == "flow_noise":
             self.noise_net = ExploreNoiseNet(config.token_width, size, config.sampling.noise_logvar_range)
@@ -118,7 +123,7 @@ class FlowPolicy(BasePolicy):
         chunk = torch.nn.functional.pad(self._inner(action.to(seen)), (0, 0, 0, missing))
         time = draw_time(len(chunk), chunk, generator)
         x, target = interpolate(chunk, draw_noise(chunk.shape, chunk, generator), time)
-        prediction, _ = self.velocity(x, time, seen)
+        prediction, _ = self.velocity(x, time, self._shown(seen, env_obs, generator))
         return matching_loss(prediction[:, :steps], target[:, :steps], mask)
 
     def flow_regression(self, context: Tree[Any]) -> FlowRegression:
@@ -148,13 +153,28 @@ class FlowPolicy(BasePolicy):
         self.sampler.level = self.config.sampling.level(step)
 
     def field(self, seen: Tensor) -> Field:
-        """The flow, given normalised states `[B, S]`."""
-        return functools.partial(self.velocity, states=seen)
+        """The flow, given normalised states `[B, S]`; a conditioned one is told that what it does is good."""
+        condition = self.config.condition
+        if condition is None:
+            return functools.partial(self.velocity, states=seen)
+        good, free = (functools.partial(self.velocity, states=_told(seen, label)) for label in (GOOD, UNCONDITIONAL))
+        return classifier_free(good, free, condition.guidance_scale)
 
     def executed(self, chunk: Tensor) -> Tensor:
         """From what a chain ends with, `[B, H, D]`, to actions `[B, K, A]` in the units of the environment."""
         steps = chunk[:, : self.config.num_action_chunks]
         return self.normalize_actions.unnormalize(steps.tanh() if self.config.squash else steps)
+
+    def _shown(self, seen: Tensor, env_obs: Tree[Any], generator: torch.Generator | None) -> Tensor:
+        """What the network is given of demonstrations: states, and whether the actions were good, unless that is dropped."""
+        condition = self.config.condition
+        if condition is None:
+            return seen
+        if not isinstance(env_obs, Mapping) or ADVANTAGE_LABELS not in env_obs:
+            return _told(seen, UNCONDITIONAL)
+        labels = torch.as_tensor(cast("Mapping[str, Any]", env_obs)[ADVANTAGE_LABELS], device=seen.device)
+        kept = condition_dropout(labels, prob=condition.unconditional_prob, generator=generator)
+        return torch.cat([seen, one_hot_labels(kept).to(seen)], -1)
 
     def _decision(self, states: Tensor, chain: Chain) -> Decision[Tensor]:
         return Decision(
@@ -175,6 +195,12 @@ class FlowPolicy(BasePolicy):
 
     def _states(self, tree: Tree[Any]) -> Tensor:
         return read_states(tree, self.normalize_states.first.shape[0], "flow_policy", self.velocity.out.weight)
+
+
+def _told(seen: Tensor, label: int) -> Tensor:
+    """States `[B, S + 2]` of rows that are all told the same."""
+    labels = torch.full((len(seen),), label, device=seen.device)
+    return torch.cat([seen, one_hot_labels(labels).to(seen)], -1)
 
 
 def _rows(leaf: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
@@ -50,6 +51,34 @@ def success_loss(logit: Tensor, success: Tensor, *, positive_weight: float = 1.0
     weight = logit.new_tensor(positive_weight)
     total = functional.binary_cross_entropy_with_logits(logit, label, pos_weight=weight, reduction="sum")
     return _output("success", total, (logit > 0) == (label > 0.5))
+
+
+def return_cross_entropy(logit: Tensor, returns: Tensor, *, mask: Tensor | None = None) -> LossOutput[Tensor]:
+    """How surprising returns are to a distribution over Z equal steps from −1 to 0.
+
+    L = −Σ log softmax(x)_z(R),   z(R) = round((R + 1) (Z − 1))
+
+    Physical Intelligence, "π*0.6: a VLA That Learns From Experience" (2025), eq. 1, arXiv:2511.14759.
+
+    Args:
+        logit: `[B, Z]`, x; differentiable.
+        returns: `[B]`, R; what lies outside of [−1, 0] counts as the nearer end.
+        mask: `[B]` bool, False for rows that don't count; all count if None.
+
+    Raises:
+        ShapeError: a shape disagrees; the message names the argument.
+    """
+    for name, rows in (("returns", returns), ("mask", returns if mask is None else mask)):
+        if rows.shape != logit.shape[:1]:
+            raise ShapeError(f"return_cross_entropy({name})", f"expected {tuple(logit.shape[:1])}, found {tuple(rows.shape)}")
+    last = logit.shape[1] - 1
+    step = ((returns + 1.0) * last).round().clamp(0, last).long()
+    counts = torch.ones_like(returns) if mask is None else mask.to(returns)
+    total = (functional.cross_entropy(logit, step, reduction="none") * counts).sum()
+    expected = logit.detach().softmax(-1) @ torch.linspace(-1.0, 0.0, last + 1).to(logit)
+    count, error = float(counts.sum()), float(((expected - returns).abs() * counts).sum())
+    metrics = {"return/loss": Metric(float(total.detach()), count), "return/error": Metric(error, count)}
+    return LossOutput(total=total, weight=counts.sum(), metrics=metrics)
 
 
 def _output(name: str, total: Tensor, right: Tensor) -> LossOutput[Tensor]:

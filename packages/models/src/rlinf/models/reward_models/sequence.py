@@ -23,7 +23,7 @@ class SequenceRewardConfig(NetworkConfig):
     @property
     def traits(self) -> PolicyTraits:
         """It writes nothing, and does not act either."""
-        return PolicyTraits(critic=False, entropy=False, q_functions=False, recurrent=False, language=False, judges=True)
+        return PolicyTraits(critic=False, entropy=False, q_functions=False, recurrent=False, language=False, judges="texts")
 
     def build(self, *, seed: int) -> SequenceReward:
         """The reward model; torch's global generator is neither read nor moved.

@@ -31,6 +31,7 @@ _COMPILED = "Leave it out: a run compiles no policy; engines of text do by thems
 _MODEL_FOLDER = "Leave it out: the folder at actor.model.model_path says it."
 _OFFLOAD = "Set actor.offload: weights, gradients and optimizer state go together."
 _SCHEDULE = "Set actor.optim: {lr, lr_scheduler, lr_warmup_steps, min_lr_factor, total_training_steps}."
+_LABELS = "Give apps/embodied/label_advantages.py --advantage-lookahead-step and --positive-quantile; nothing is discounted."
 _PACED = "Set rollout.max_lag: environments play at most so many weight updates ahead, and nothing that was played is thrown away."
 
 
@@ -131,8 +132,7 @@ _ROLLOUT: Final[Mapping[str, str]] = {
     "padding": "Leave it out: nothing is padded before it is trained on.",
     "detokenize": "Leave it out: text is made of tokens where a reward reads it.",
     "print_outputs": "Leave it out: `transcripts.jsonl` of the run has runner.transcripts problems of each iteration.",
-    "validate_weight": "Leave it out, or set actor.weight_syncer.verify.",
-    "validate_save_dir": "Leave it out, or set actor.weight_syncer.verify.",
+    **dict.fromkeys(("validate_weight", "validate_save_dir"), "Leave it out, or set actor.weight_syncer.verify."),
     "sync_precision": "Set rollout.precision of a reasoning run, to which weights are cast before they are sent.",
     **dict.fromkeys(
         (
@@ -183,9 +183,9 @@ _MODEL: Final[Mapping[str, str]] = {
     "trust_remote_code": "Leave it out: nothing in a checkpoint can run code.",
     "attn_implementation": "Set actor.model.attention of a language model; other policies have one kernel.",
     "load_to_device": "Leave it out: a worker's placement says where its model is; actor.offload and rollout.offload make room.",
-    "implementation": "Leave it out: there is one implementation of each model.",
-    "implementation_version": "Leave it out: there is one implementation of each model.",
+    **dict.fromkeys(("implementation", "implementation_version"), "Leave it out: there is one implementation of each model."),
     "use_wrist_image": "Set actor.model.num_images_in_input (openvla_oft); others take the cameras that the environment has.",
+    "unconditional_prob": "Set actor.model.condition: {unconditional_prob: 0.1} of flow_policy, with data.labels.",
     "value_type": "Leave it out: a chunk of actions is one decision, with one value.",
     "vh_mode": "Leave it out: actor.model.add_value_head adds the critic that the model has.",
     "policy_setup": "Set env.train.wrappers: [{type: action_format, format: …}], which evaluations take over.",
@@ -315,6 +315,7 @@ _ALGORITHM: Final[Mapping[str, str]] = {
     "init_beta": "Set the section dagger of a fine-tuning (apps/embodied/sft.py).",
 }
 _DATA: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("advantage_lookahead_step", "positive_quantile", "discount_next_value"), _LABELS),
     "train_data_paths": "Set data.path of data.type: dataset, one file.",
     "val_data_paths": "Set data.validation_path of data.type: dataset, one file.",
     "dataset_name": "Set data.type, and data.path of data.type: dataset.",
@@ -322,8 +323,7 @@ _DATA: Final[Mapping[str, str]] = {
     "val_rollout_batch_size": "Set data.val_problems: how many problems an evaluation has.",
     "validation_shuffle": "Leave it out: evaluations always have the same problems.",
     "num_workers": "Leave it out: problems are read into memory.",
-    "apply_chat_template": "Set data.chat.",
-    "use_chat_template": "Set data.chat.",
+    **dict.fromkeys(("apply_chat_template", "use_chat_template"), "Set data.chat."),
     "system_prompt": "Set data.system.",
     "prompt_template": "Set data.system and data.chat.",
     "image_keys": "No file of pictures is read: register a task of your own, whose problems have them.",

@@ -156,11 +156,11 @@ def _unmet_by_model(model: ModelSection, algorithm: AlgorithmConfig) -> dict[Nee
 
 
 def acts(model: ModelSection, remedy: str) -> ConfigError | None:
-    """A model that is known to write or to judge texts moves nothing."""
+    """A model that is known to write, or to judge, moves nothing."""
     traits = traits_of(model.config)
     if not (traits.language or traits.judges):
         return None
-    does = "writes text" if traits.language else "judges texts"
+    does = "writes text" if traits.language else f"judges {traits.judges}"
     return ConfigError("actor.model.model_type", f"'{model.model_type}' {does} and does not act", remedy)
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from rlinf.core.capabilities import PolicyLoss
 from rlinf.core.config import expect_at_least, expect_range, expect_seconds
 from rlinf.core.data import EnvSpec
+from rlinf.core.declarations import traits_of
 from rlinf.core.errors import ConfigError
 from rlinf.core.models import Model, build_model
 from rlinf.core.protocols import Advantage, Gate, Loss, Placement, TrainerConfig, WeightSync
@@ -139,7 +140,7 @@ class ModelSection:
         """
         try:
             built = build_model(self.config, spec, seed=seed, place="actor.model.model_type")
-            _expect_policy(built, self.model_type, acts=spec is not None)
+            _expect_policy(built, self.model_type, acts=spec is not None and traits_of(self.config).judges is None)
             return built
         except ConfigError as error:
             name = error.place.partition(".")[0]

@@ -10,14 +10,17 @@ import numpy as np
 
 from rlinf.core.capabilities import FitsStatistics, HasSFTLoss, TakesPolicyLoss
 from rlinf.core.data import Batch, EnvSpec
-from rlinf.core.data.offline import OfflineSource
+from rlinf.core.data.offline import ADVANTAGE_LABELS, OfflineEpisode, OfflineSource
 from rlinf.core.declarations import traits_of
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.metrics import Statistic
 from rlinf.core.protocols import WeightSync
 from rlinf.core.random import keyed_seed
+from rlinf.core.rewards import LearnsReturns
 from rlinf.runners.embodied_sft.dataset import grown
-from rlinf.runners.embodied_sft.demonstrations import COUNTED, Demonstrations, Imitation, held_out
+from rlinf.runners.embodied_sft.demonstrations import COUNTED, RETURNS, Demonstrations, Imitation, Valuation, held_out
+from rlinf.runners.embodied_sft.labels import labels_of
+from rlinf.runners.embodied_sft.returns import returns_of
 from rlinf.runners.embodied_sft.schema import EmbodiedSFTConfig
 from rlinf.runners.lazy import torch
 from rlinf.runners.sft.worker import FineTuningWorker
@@ -63,7 +66,7 @@ class PolicySFTActor(FineTuningWorker):
         model, state = self.cfg.actor.model, self._read()
         spec, seed = self._spec or self._source().spec, keyed_seed(self.cfg.runner.seed, "model")
         policy = placed(model.build(spec, seed=seed), self)
-        if not isinstance(policy, HasSFTLoss):
+        if not isinstance(policy, LearnsReturns if self._judges else HasSFTLoss):
             raise ConfigError(
                 "actor.model.model_type", f"{type(policy).__name__} can't learn from demonstrations", "Choose another."
             )
@@ -122,18 +125,37 @@ class PolicySFTActor(FineTuningWorker):
         given = len(episodes) if self.cfg.dagger is None else len(data.dataset.open())
         split = given - held_out(given, data.val_episodes)
         only = self.cfg.dagger is not None and self.cfg.dagger.learn == "interventions"
-        train, validation = (
-            Demonstrations(part, chunk=chunk, tasks=tasks, interventions=only)
-            for part in ([*episodes[:split], *episodes[given:]], episodes[split:given])
-        )
-        return _State(tasks, train, validation)
+        columns = self._columns(episodes)
+
+        def examples(rows: Sequence[int]) -> Demonstrations:
+            known = {name: [column[row] for row in rows] for name, column in columns.items()}
+            return Demonstrations([episodes[row] for row in rows], chunk=chunk, tasks=tasks, columns=known, interventions=only)
+
+        learned = [*range(split), *range(given, len(episodes))]
+        return _State(tasks, examples(learned), examples(range(split, given)))
+
+    def _columns(self, episodes: Sequence[OfflineEpisode]) -> Mapping[str, Sequence[Any]]:
+        """What else is learned of each step: its return, or whether its action was good."""
+        data = self.cfg.data
+        if self._judges:
+            return {RETURNS: returns_of(episodes, failure_penalty=data.failure_penalty)}
+        if data.labels is None:
+            return {}
+        return {ADVANTAGE_LABELS: [labels.astype(np.int64) for labels in labels_of(data.labels, episodes)]}
+
+    @property
+    def _judges(self) -> bool:
+        """Whether what is trained says what a state is worth, and does not act."""
+        return traits_of(self.cfg.actor.model.config).judges == "states"
 
     def _fit(self, policy: Any, train: Demonstrations) -> None:
         """Gives the policy the statistics of the episodes that are learned, in place of those of the weights it starts from."""
         if self.cfg.data.statistics == "dataset" and isinstance(policy, FitsStatistics):
             policy.fit_statistics(action=train.action, states=train.column("states"))
 
-    def _loss(self, purpose: str, step: int) -> Imitation:
+    def _loss(self, purpose: str, step: int) -> Imitation | Valuation:
+        if self._judges:
+            return Valuation(self._ready().tasks)
         seed = keyed_seed(self.cfg.runner.seed, purpose, step, self.rank)
         return Imitation(self._ready().tasks, torch.Generator().manual_seed(seed))
 

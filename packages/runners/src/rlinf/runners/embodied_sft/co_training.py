@@ -21,6 +21,7 @@ from rlinf.runners.embodied.description import described
 from rlinf.runners.embodied.schema import EmbodiedConfig
 from rlinf.runners.embodied_sft.demonstrations import Demonstrations, Imitation
 from rlinf.runners.embodied_sft.fitting import Fitting
+from rlinf.runners.embodied_sft.labels import learns_labels
 from rlinf.runners.lazy import torch
 from rlinf.runners.training.data_shares import share_of
 
@@ -84,7 +85,10 @@ class CoTraining:
 
 
 def co_trains(cfg: EmbodiedConfig) -> ConfigError | None:
-    """A policy with a memory has no loss for single steps."""
+    """A policy with a memory has no loss for single steps, and one that learns what was good has none without labels."""
+    if cfg.algorithm.co_training is not None and learns_labels(cfg.actor.model.config):
+        problem = f"learns which actions were good, and nobody says that of {PLACE}"
+        return ConfigError("actor.model.condition", problem, "Leave it out (null), or set algorithm.co_training to null.")
     if cfg.algorithm.co_training is None or not traits_of(cfg.actor.model.config).recurrent:
         return None
     problem = f"'{cfg.actor.model.model_type}' has a memory, and examples of {PLACE} are single steps"

@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 
 from rlinf.core.capabilities import HasSFTLoss
 from rlinf.core.data import Batch, LossOutput, Trajectory
-from rlinf.core.data.offline import OfflineEpisode
+from rlinf.core.data.offline import ADVANTAGE_LABELS, OfflineEpisode
+from rlinf.core.rewards import LearnsReturns
 
 if TYPE_CHECKING:
     import torch
 
 TEXTS = "task_descriptions"
-OBSERVATION, COUNTED = "observation", "counted"
+OBSERVATION, COUNTED, RETURNS = "observation", "counted", "returns"
 
 
 class Demonstrations:
@@ -32,16 +33,24 @@ class Demonstrations:
         episodes: at least one.
         chunk: K.
         tasks: all tasks in words, those of other episodes, too.
+        columns: what else is known of each step, by name, `[T]` for each episode; in a batch it is `[B, 1]` beside the observation.
         interventions: whether of episodes that a policy played only the steps count in which an expert acted, as in HG-DAgger:
             Kelly et al., "HG-DAgger: Interactive Imitation Learning with Human Experts" (2019), arXiv:1810.02890. An example that
             has none is left out.
     """
 
     def __init__(
-        self, episodes: Sequence[OfflineEpisode], *, chunk: int, tasks: Sequence[str], interventions: bool = False
+        self,
+        episodes: Sequence[OfflineEpisode],
+        *,
+        chunk: int,
+        tasks: Sequence[str],
+        columns: Mapping[str, Sequence[NDArray[Any]]] | None = None,
+        interventions: bool = False,
     ) -> None:
         self._episodes, self._chunk = list(episodes), chunk
         self._counts = [_counted(episode, interventions) for episode in self._episodes]
+        self._columns = columns or {}
         self._executed = [_executed(episode) for episode in self._episodes]
         begins = [np.flatnonzero(self._any_counted(number)) for number in range(len(self._episodes))]
         self._episode: NDArray[np.int64] = np.repeat(np.arange(len(begins)), [len(steps) for steps in begins])
@@ -73,8 +82,12 @@ class Demonstrations:
             for key in self._episodes[0].observation
         }
         counted = np.stack([self._following_counted(int(self._episode[at]), int(self._step[at])) for at in examples])[:, None]
+        known: dict[str, NDArray[Any]] = {
+            name: np.stack([column[int(self._episode[at])][int(self._step[at])] for at in examples])[:, None]
+            for name, column in self._columns.items()
+        }
         trajectory = Trajectory.of(
-            context={OBSERVATION: observation, COUNTED: counted},
+            context={OBSERVATION: observation, COUNTED: counted, **known},
             action=action[:, None],
             # Nobody asks how likely a demonstration was, but a trajectory has the field.
             logprob=np.zeros((len(where), 1), np.float32),
@@ -116,12 +129,32 @@ class Imitation:
     """The source of what the loss draws, such as the times of a flow."""
 
     def of_policy(self, policy: HasSFTLoss, batch: Batch[Any]) -> LossOutput[Any]:
-        trajectory = batch.trajectory
+        trajectory, seen = batch.trajectory, _seen(batch, self.tasks)
         context = cast("Mapping[str, Any]", trajectory.context)
-        seen = {key: leaf[:, 0] for key, leaf in context[OBSERVATION].items()}
-        if any(self.tasks):
-            seen[TEXTS] = np.array(self.tasks)[trajectory.task.cpu().numpy()]
+        if ADVANTAGE_LABELS in context:
+            seen[ADVANTAGE_LABELS] = context[ADVANTAGE_LABELS][:, 0]
         return policy.sft_loss(seen, trajectory.action[:, 0], mask=context[COUNTED][:, 0], generator=self.generator)
+
+
+@dataclass(frozen=True, slots=True)
+class Valuation:
+    """How surprising the returns of recorded steps are to a model: its own `return_loss`."""
+
+    tasks: Sequence[str]
+    """As of `Imitation`."""
+
+    def of_policy(self, policy: LearnsReturns, batch: Batch[Any]) -> LossOutput[Any]:
+        context = cast("Mapping[str, Any]", batch.trajectory.context)
+        return policy.return_loss(_seen(batch, self.tasks), context[RETURNS][:, 0], mask=context[COUNTED][:, 0, 0])
+
+
+def _seen(batch: Batch[Any], tasks: Sequence[str]) -> dict[str, Any]:
+    """The observations of a batch, each leaf `[B, *]`, with the words of the task if there are any."""
+    context = cast("Mapping[str, Any]", batch.trajectory.context)
+    seen = {key: leaf[:, 0] for key, leaf in context[OBSERVATION].items()}
+    if any(tasks):
+        seen[TEXTS] = np.array(tasks)[batch.trajectory.task.cpu().numpy()]
+    return seen
 
 
 def held_out(episodes: int, wanted: int | None) -> int:

@@ -12,7 +12,7 @@ from rlinf.core.data.offline import OfflineSource
 from rlinf.core.declarations import KnowsExpert, traits_of
 from rlinf.core.errors import ConfigError, refuse
 from rlinf.core.registry import ENVS
-from rlinf.runners.config.rules import Rule, acts, no_idle_critic, no_idle_reference, placement
+from rlinf.runners.config.rules import Rule, acts, no_idle_critic, no_idle_reference, placement, together
 from rlinf.runners.config.sections import Section
 from rlinf.runners.embodied.description import described
 from rlinf.runners.embodied.schema import EvalEnvConfig
@@ -20,6 +20,7 @@ from rlinf.runners.embodied_sft.dataset import growing
 from rlinf.runners.embodied_sft.demonstrations import TEXTS, held_out
 from rlinf.runners.embodied_sft.evaluation import embodied_data, evaluation_config
 from rlinf.runners.embodied_sft.fitting import Fitting
+from rlinf.runners.embodied_sft.labels import learns_labels, read_labels
 from rlinf.runners.embodied_sft.schema import EmbodiedSFTConfig
 from rlinf.runners.task_types import read_run
 
@@ -32,7 +33,32 @@ def _placement(cfg: EmbodiedSFTConfig) -> ConfigError | None:
 
 
 def _acts(cfg: EmbodiedSFTConfig) -> ConfigError | None:
+    if traits_of(cfg.actor.model.config).judges == "states":
+        return _judges_alone(cfg)
     return acts(cfg.actor.model, "Choose a policy; apps/reasoning/sft.py fine-tunes what writes or judges texts.")
+
+
+def _judges_alone(cfg: EmbodiedSFTConfig) -> ConfigError | None:
+    """What says what a state is worth neither plays nor learns what was done."""
+    given = {"env": cfg.env, "dagger": cfg.dagger, "data.labels": cfg.data.labels, "data.chunk_length": cfg.data.chunk_length}
+    said = f"'{cfg.actor.model.model_type}' judges states and does not act"
+    return together(ConfigError(key, said, "Set it to null.") for key, value in given.items() if value is not None)
+
+
+def _conditioned(cfg: EmbodiedSFTConfig) -> ConfigError | None:
+    """Who can be told which actions were good is told, and nobody else."""
+    conditioned, model = learns_labels(cfg.actor.model.config), f"'{cfg.actor.model.model_type}'"
+    if cfg.data.labels is None:
+        if not conditioned:
+            return None
+        problem = f"expected a file, as {model} with a condition learns which actions were good, found null"
+        return ConfigError("data.labels", problem, "Write one (apps/embodied/label_advantages.py), or leave out the condition.")
+    if cfg.dagger is not None:
+        return ConfigError("data.labels", "what dagger adds to the data has no labels", "Leave out one of the two.")
+    if not conditioned:
+        remedy = "Use flow_policy with actor.model.condition: {}, or set data.labels to null."
+        return ConfigError("data.labels", f"{model} as it is configured can't be told which actions were good", remedy)
+    return None
 
 
 def _no_memory(cfg: EmbodiedSFTConfig) -> ConfigError | None:
@@ -78,6 +104,7 @@ def _grows(cfg: EmbodiedSFTConfig) -> ConfigError | None:
 EMBODIED_SFT: Final[Sequence[Rule[EmbodiedSFTConfig]]] = (
     _placement,
     _acts,
+    _conditioned,
     _no_memory,
     _critic,
     _reference,
@@ -105,6 +132,8 @@ def check_data(cfg: EmbodiedSFTConfig) -> None:
     # What needs no simulator is told before one is built.
     fit = Fitting(cfg.actor.model, cfg.data.dataset, source, cfg.data.chunk_length, "data")
     refuse([*fit.unfit_for_model(), *_too_few(cfg, source)])
+    if cfg.data.labels is not None:
+        read_labels(cfg.data.labels, len(source))
     spec = None if env is None else described(env)
     refuse(list(fit.unknown_keys(spec)))
     if env is not None and spec is not None:

@@ -32,8 +32,16 @@ class DemonstrationsConfig:
     """What normalises states and actions: the statistics of the episodes that are learned, or those that the model has from
     `actor.model.model_path` or `runner.ckpt_path`. They are part of the weights, so that what starts from them needs no file."""
 
+    labels: str | None = None
+    """The file of `apps/embodied/label_advantages.py` that says which actions were good, for a policy that can be told; null: all
+    that is recorded is learned alike."""
+    failure_penalty: float = 1.0
+    """What a failure costs a value model, in units of the longest episode of the task; where nothing but a policy is trained it
+    says nothing."""
+
     def __post_init__(self) -> None:
         positive(val_episodes=self.val_episodes, chunk_length=self.chunk_length)
+        expect_range("failure_penalty", self.failure_penalty, 0.0, 1000.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,7 @@ SFT: Final[Sequence[Rule[SFTConfig]]] = (_placement, _writes, _reference)
 
 
 def _learns_pairs(cfg: RewardModelConfig) -> ConfigError | None:
-    if isinstance(cfg.actor.model.config, HasTokenizer) and traits_of(cfg.actor.model.config).judges:
+    if isinstance(cfg.actor.model.config, HasTokenizer) and traits_of(cfg.actor.model.config).judges == "texts":
         return None
     found = f"'{cfg.actor.model.model_type}' is no reward model"
     return ConfigError(

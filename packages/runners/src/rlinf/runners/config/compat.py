@@ -311,7 +311,7 @@ _ALGORITHM: Final[Mapping[str, str]] = {
     "enable_sft_co_train": "Set algorithm.co_training: {path: …}, the demonstrations of which each update learns, too.",
     "sft_loss_weight": "Set algorithm.co_training: {path: …, weight: 0.1}.",
     "enable_drq": "Set env.train.wrappers: [{type: augment_images, shift: 4}], which moves what is played.",
-    "actor_weight_schedule": "Set algorithm.bc_weight, final_bc_weight and bc_weight_updates of loss_type: rlt_td3.",
+    "actor_weight_schedule": "Set bc_weight, final_bc_weight and bc_weight_updates, which loss_type: rlt_td3 has.",
     "init_beta": "Set the section dagger of a fine-tuning (apps/embodied/sft.py).",
 }
 _DATA: Final[Mapping[str, str]] = {

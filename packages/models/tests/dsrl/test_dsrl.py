@@ -95,8 +95,8 @@ def test_what_is_known_before_it_is_built(tmp_path):
     SMALL.check("actor.model")
     with pytest.raises(ConfigError, match=r"actor\.model\.base\.ckpt_path: .*nowhere"):
         dataclasses.replace(SMALL, base={**BASE, "ckpt_path": str(tmp_path / "nowhere")}).check("actor.model")
-    with pytest.raises(ConfigError, match=r"actor\.model\.base.*horizons"):
-        dataclasses.replace(SMALL, base={**BASE, "horizons": 3}).check("actor.model")
+    with pytest.raises(ConfigError, match=r"^base\.horizons"):
+        dataclasses.replace(SMALL, base={**BASE, "horizons": 3})
 
 
 def test_the_base_is_trained_by_nobody():

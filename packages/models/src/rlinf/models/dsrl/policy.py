@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from rlinf.core.checkpoints.weight_files import find_weights
 from rlinf.core.config import expect_at_least, expect_range
 from rlinf.core.data import EnvSpec
-from rlinf.core.declarations import Checks, ChecksTasks, PolicyTraits, traits_of
-from rlinf.core.errors import CheckpointError, ConfigError
-from rlinf.core.registry import MODELS
+from rlinf.core.declarations import PolicyTraits, traits_of
 from rlinf.models.actor_config import acting, check_log_std, expect_sizes
+from rlinf.models.frozen_base import base_config, check_base, check_base_tasks
 
 if TYPE_CHECKING:
     from rlinf.models.dsrl._policy import DSRLPolicy
@@ -52,11 +50,12 @@ class DSRLPolicyConfig:
         expect_sizes("hidden_sizes", self.hidden_sizes)
         expect_range("noise_bound", self.noise_bound, 0.0, 100.0, open_low=True)
         check_log_std(None, self.logstd_range)
+        base_config(self.base, "base")
 
     @property
     def traits(self) -> PolicyTraits:
         """What is known of the policy before it is built."""
-        base = traits_of(self._base("base"))
+        base = traits_of(base_config(self.base, "base"))
         return replace(
             acting(
                 critic=True, entropy=False, q_functions=True, q_batch_norm=False, observations=base.observations, chunk=base.chunk
@@ -72,26 +71,11 @@ class DSRLPolicyConfig:
         Raises:
             ConfigError: one of the two, or what the base refuses.
         """
-        base, weights = self._base(f"{place}.base"), self.base.get("ckpt_path")
-        if isinstance(base, Checks):
-            base.check(f"{place}.base")
-        if weights is None:
-            return
-        try:
-            find_weights(weights, place=f"{place}.base.ckpt_path")
-        except CheckpointError as error:
-            raise ConfigError(error.place, error.problem, error.remedy) from error
+        check_base(self.base, f"{place}.base")
 
     def check_tasks(self, texts: Sequence[str], place: str, spec: EnvSpec | None = None) -> None:
         """Refuses what the base has no room for; see `rlinf.core.declarations.ChecksTasks`."""
-        base = self._base(f"{place}.base")
-        if isinstance(base, ChecksTasks):
-            base.check_tasks(texts, f"{place}.base", spec)
-
-    def _base(self, place: str) -> object:
-        """The configuration of the base."""
-        fields = {key: value for key, value in self.base.items() if key not in ("model_type", "ckpt_path")}
-        return MODELS.build(str(self.base.get("model_type")), fields, place=place)
+        check_base_tasks(self.base, texts, f"{place}.base", spec)
 
     def build(self, spec: EnvSpec, *, seed: int) -> DSRLPolicy:
         """The policy with fresh weights, and its base; torch's global generator is neither read nor moved.

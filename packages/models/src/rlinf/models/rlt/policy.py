@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from rlinf.core.checkpoints.weight_files import find_weights
 from rlinf.core.config import expect_at_least, expect_range
 from rlinf.core.data import ArraySpec, EnvSpec
-from rlinf.core.declarations import Checks, ChecksTasks, PolicyTraits, traits_of
-from rlinf.core.errors import CheckpointError, ConfigError
+from rlinf.core.declarations import PolicyTraits, traits_of
+from rlinf.core.errors import ConfigError
 from rlinf.core.off_policy import DeclaresPrefixFeatures
-from rlinf.core.registry import MODELS
 from rlinf.models.actor_config import STATES, ActorCriticConfig, expect_action, expect_sizes
+from rlinf.models.frozen_base import base_config, check_base, check_base_tasks
 
 if TYPE_CHECKING:
     from rlinf.models.rlt._policy import RLTPolicy
@@ -62,6 +61,7 @@ class RLTPolicyConfig(ActorCriticConfig):
             expect_at_least(name, getattr(self, name), 1)
         expect_sizes("hidden_sizes", self.hidden_sizes)
         expect_range("max_change", self.max_change, 0.0, 2.0, open_low=True)
+        base_config(self.base, "base")
         for name, wanted in (("distribution", "gaussian"), ("q_head", "multi"), ("add_value_head", False)):
             if getattr(self, name) != wanted:
                 found = f"expected {wanted}, found {getattr(self, name)}"
@@ -70,7 +70,7 @@ class RLTPolicyConfig(ActorCriticConfig):
     @property
     def traits(self) -> PolicyTraits:
         """What is known of the policy before it is built."""
-        base = traits_of(self._base("base"))
+        base = traits_of(base_config(self.base, "base"))
         # Of slots: `super()` would look for the class that the decorator replaced.
         own = ActorCriticConfig.traits.__get__(self)
         return replace(
@@ -90,33 +90,19 @@ class RLTPolicyConfig(ActorCriticConfig):
         Raises:
             ConfigError: one of the three, or what the base refuses.
         """
-        at, weights = f"{place}.base", self.base.get("ckpt_path")
-        base = self._base(at)
+        at = f"{place}.base"
+        base = base_config(self.base, at)
         if not isinstance(base, DeclaresPrefixFeatures):
             raise ConfigError(f"{at}.model_type", f"'{self.base.get('model_type')}' shows no features of its prefix", _REMEDY)
         chunk = traits_of(base).chunk
         if chunk is not None and chunk < self.num_action_chunks:
             problem = f"a decision has {self.num_action_chunks} steps, and the base proposes {chunk}"
             raise ConfigError(f"{place}.num_action_chunks", problem, f"Lower it, or raise {at}.num_action_chunks.")
-        if isinstance(base, Checks):
-            base.check(at)
-        if weights is None:
-            return
-        try:
-            find_weights(weights, place=f"{at}.ckpt_path")
-        except CheckpointError as error:
-            raise ConfigError(error.place, error.problem, error.remedy) from error
+        check_base(self.base, at)
 
     def check_tasks(self, texts: Sequence[str], place: str, spec: EnvSpec | None = None) -> None:
         """Refuses what the base has no room for; see `rlinf.core.declarations.ChecksTasks`."""
-        base = self._base(f"{place}.base")
-        if isinstance(base, ChecksTasks):
-            base.check_tasks(texts, f"{place}.base", spec)
-
-    def _base(self, place: str) -> object:
-        """The configuration of the base."""
-        fields = {key: value for key, value in self.base.items() if key not in ("model_type", "ckpt_path")}
-        return MODELS.build(str(self.base.get("model_type")), fields, place=place)
+        check_base_tasks(self.base, texts, f"{place}.base", spec)
 
     def build(self, spec: EnvSpec, *, seed: int) -> RLTPolicy:
         """The policy with fresh weights, and its base; torch's global generator is neither read nor moved.

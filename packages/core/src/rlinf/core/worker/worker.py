@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from rlinf.core.protocols import Channel, Child, Cluster, DeviceLock, Messenger
 from rlinf.core.worker.compat import RENAMED, WORKER, answers, refuse_parent
@@ -64,7 +64,7 @@ class Worker(Correspondent):
     timer: ClassVar[TimerDecorator] = TimerDecorator()
     """`@Worker.timer("load")` adds the seconds of each call of a method to the worker's timer `load`."""
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Worker:
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Injects the context, so that a subclass need not call `super().__init__()`."""
         self = super().__new__(cls)
         self._context = CONTEXT.get(WorkerContext())

@@ -78,8 +78,9 @@ def told(app: ReasoningApp) -> list[str]:
 @pytest.mark.slow
 def test_a_run_whose_groups_move_is_the_one_whose_groups_stay(tmp_path: Path) -> None:
     stays, moves = ReasoningApp(tmp_path / "stays"), ReasoningApp(tmp_path / "moves")
-    # One request at a time on each worker, of which the first has a group more.
-    short = ("runner.val_check_interval=0", "data.val_problems=4", "data.rollout_batch_size=9", "rollout.max_running_requests=1")
+    # One request at a time on each worker, of which the first has a group more. If both end at once none moves, hence five times.
+    one = ("data.rollout_batch_size=9", "rollout.max_running_requests=1")
+    short = ("runner.val_check_interval=0", "runner.max_steps=5", "data.val_problems=4", *one)
     stays.train(*short)
     moves.train(*short, MOVES, backend="ray")
     assert max(row["rollout/groups_moved"] for row in moves.rows().values()) > 0, "nothing was tested"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+import reference
 import torch
 from off_policy_cases import NEXT, Linear, S, batch, expect_weighed, seeded
 from torch import nn
@@ -81,6 +83,9 @@ def test_the_actor_stays_near_for_a_while() -> None:
         found.append(objective.loss("actor", learner(policy), shown(), generator=seeded()).total.item())
     assert np.array(found) / found[0] == pytest.approx([1.0, 0.625, 0.25, 0.25])
     assert linear_weight(7, initial=0.4, final=None, updates=1) == 0.4
+    for update, final in itertools.product((0, 1, 7, 8, 20), (0.0, 1.5, None)):
+        wanted = reference.linear_weight(update, initial=0.4, final=final, updates=8)
+        assert linear_weight(update, initial=0.4, final=final, updates=8) == pytest.approx(wanted)
 
 
 def test_critics_learn_as_those_of_td3() -> None:
@@ -105,6 +110,9 @@ def test_the_proposal_is_dropped_at_random() -> None:
     assert not reference_dropout(rows, prob=0.0, generator=seeded()).any()
     assert reference_dropout(rows, prob=1.0, generator=None).all()
     assert torch.equal(*(reference_dropout(rows, prob=0.5, generator=seeded()) for _ in range(2)))
+    draw = torch.rand(20_000, generator=seeded(), dtype=torch.float64)
+    wanted = reference.reference_dropout(rows.tolist(), prob=0.5, draw=draw.tolist())
+    assert reference_dropout(rows, prob=0.5, generator=seeded()).tolist() == wanted
 
 
 @pytest.mark.parametrize(

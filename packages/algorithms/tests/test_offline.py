@@ -157,6 +157,7 @@ def test_a_lookahead_is_an_n_step_return_minus_what_was_expected(steps):
     returns = n_step_returns(reward[None], following[None], end[None], (end & ~end)[None], gamma=1.0, n=steps)[0]
     found = awr.lookahead_advantages(reward, value, steps=steps)
     torch.testing.assert_close(found, (returns - value).double(), atol=1e-5, rtol=0)
+    assert found.tolist() == pytest.approx(reference.lookahead_advantages(reward.tolist(), value.tolist(), steps=steps))
     # What is expected of all states alike cancels, but at the end.
     if steps < 7:
         lifted = awr.lookahead_advantages(reward, value + 3.0, steps=steps)

@@ -58,3 +58,15 @@ def expert_mask(rows: int, *, share: float, draw: Sequence[float]) -> list[bool]
 def mixed_action(expert: Sequence[Any], learner: Sequence[Any], mask: Sequence[bool]) -> list[Any]:
     """The expert's rows where the mask says so."""
     return [expert[i] if flag else learner[i] for i, flag in enumerate(mask)]
+
+
+def linear_weight(update: int, *, initial: float, final: float | None, updates: int) -> float:
+    """From the first number to the last one in equal steps; the first one stays where there is no last one."""
+    if final is None:
+        return initial
+    return final if update >= updates else initial + update * (final - initial) / updates
+
+
+def reference_dropout(rows: Sequence[Any], *, prob: float, draw: Sequence[float]) -> list[bool]:
+    """Where the number drawn is below p."""
+    return [u < prob for _, u in zip(rows, draw, strict=True)]

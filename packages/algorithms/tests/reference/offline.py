@@ -156,3 +156,9 @@ def advantage_labels(
         good = a > threshold or (a == threshold and not strict) or (forced is not None and forced[i])
         out.append(good and (mask is None or mask[i]))
     return out
+
+
+def lookahead_advantages(reward: Sequence[float], value: Sequence[float], *, steps: int) -> list[float]:
+    """What the next N steps earn, and the value after them, less the value before them; nothing is behind the end."""
+    known = [*value, *[0.0] * steps]
+    return [sum(reward[t : t + steps]) + known[t + steps] - v for t, v in enumerate(value)]

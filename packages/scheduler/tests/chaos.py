@@ -46,6 +46,7 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("process/supervisor.py", "parent"),
     (" guard ", "guard"),
     ("ray::DashboardAgent", "agent"),
+    ("ray/idle_agent.py", "agent"),
     ("ray::RuntimeEnvAgent", "agent"),
     ("runtime_env/agent/main.py", "agent"),
     ("dashboard/agent.py", "agent"),

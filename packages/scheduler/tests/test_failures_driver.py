@@ -197,7 +197,7 @@ def kill_while_ray_starts(one: Driver) -> tuple[int, list[int]]:
 
 @pytest.mark.parametrize(
     "service",
-    ["raylet", pytest.param("gcs_server", marks=pytest.mark.slow), pytest.param("ray::RuntimeEnv", marks=pytest.mark.slow)],
+    ["raylet", *(pytest.param(name, marks=pytest.mark.slow) for name in ("gcs_server", "ray::RuntimeEnv", "dashboard_agent"))],
 )
 def test_rays_own_processes_are_named_when_they_die(driver: Callable[[str], Driver], service: str) -> None:
     one = driver("wait")

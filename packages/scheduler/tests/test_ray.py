@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from waiting import alive, all_dead, descendants, until
 from rlinf.core.errors import ConfigError, DeadlineExceeded, WorkerError
 from rlinf.core.testing.cluster import ClusterContract
 from rlinf.scheduler import Channel, Cluster, FlexiblePlacementStrategy, NodePlacementStrategy, Worker
-from rlinf.scheduler.backends.ray import _ray
+from rlinf.scheduler.backends.ray import _ray, _slim
 from rlinf.scheduler.backends.ray.services import children, own_services
 
 pytestmark = pytest.mark.ray
@@ -106,12 +107,31 @@ def test_nobody_else_on_the_network_reaches_a_ray_of_our_own(ray_cluster: Cluste
 
 def test_ray_starts_only_what_a_run_needs(ray_cluster: Cluster) -> None:
     Peer.create_group().launch(ray_cluster, name="lean", placement_strategy=TWO)
+    services = {name: pid for pid, name in own_services().items()}
     commands: list[str] = []
-    for pid in children(os.getpid()):
+    for pid in [*children(os.getpid()), *children(services["raylet"])]:
         with contextlib.suppress(OSError):  # it has ended meanwhile
             commands.append(Path(f"/proc/{pid}/cmdline").read_text())
     assert any("gcs_server" in command for command in commands)
-    assert not [command for command in commands for part in ("log_monitor", "autoscaler", "dashboard/dashboard") if part in command]
+    unused = ("log_monitor", "autoscaler", "dashboard/dashboard", "dashboard/agent")
+    assert not [command for command in commands for part in unused if part in command]
+    # In place of the last one, under its name: without it the raylet would end itself.
+    assert "idle_agent.py" in Path(f"/proc/{services['dashboard_agent']}/cmdline").read_text()
+
+
+def test_a_ray_that_looks_for_other_files_keeps_its_agent() -> None:
+    command = f"{_slim.AGENT}python agent.py --node-id=ab12 --session-dir=/s"
+    raylet = SimpleNamespace(
+        METRICS_AGENT_PORT_NAME="metrics",
+        METRICS_EXPORT_PORT_NAME="export",
+        DASHBOARD_AGENT_LISTEN_PORT_NAME="listen",
+        get_port_filename="{1}_{0}".format,
+    )
+    ours = _slim.without_agent(SimpleNamespace(_raylet=raylet), command)
+    assert ours.endswith("idle_agent.py /s/metrics_ab12 /s/export_ab12 /s/listen_ab12")
+    assert _slim.without_agent(SimpleNamespace(_raylet=raylet), "--head") == "--head"
+    del raylet.METRICS_EXPORT_PORT_NAME
+    assert _slim.without_agent(SimpleNamespace(_raylet=raylet), command) == command
 
 
 def test_a_second_cluster_refuses_another_ray(ray_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

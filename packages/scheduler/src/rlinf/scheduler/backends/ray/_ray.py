@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import logging
 import os
 import signal
@@ -12,11 +11,11 @@ import sys
 import threading
 from collections.abc import Generator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rlinf.core.errors import ClusterError, ConfigError
+from rlinf.scheduler.backends.ray._slim import only_what_is_used
 from rlinf.scheduler.backends.ray.guard import Guard
 from rlinf.scheduler.backends.ray.services import Shutdown, Startup, adopting, children, own_services
 from rlinf.scheduler.watch.heartbeat import told
@@ -43,7 +42,6 @@ GCS_GONE_S = 20
 # Arguments and results of calls only: items do not go through Ray.
 OBJECT_STORE_BYTES = 256 << 20
 ATTEMPTS = 2
-SETUP_WORKER = str(Path(__file__).with_name("setup_worker.py"))
 
 
 class Session:
@@ -148,7 +146,7 @@ def _start(options: Mapping[str, Any]) -> None:
         try:
             os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", str(GCS_GONE_S))
             _require_token()
-            with adopting(), Startup(_give_up), _on_loopback(), _only_what_is_used():
+            with adopting(), Startup(_give_up), _on_loopback(), only_what_is_used(ray):
                 ray.init(
                     address="local",
                     include_dashboard=False,
@@ -188,29 +186,6 @@ def _on_loopback() -> Generator[None]:
         yield
     finally:
         constants.ENABLE_RAY_CLUSTER = before
-
-
-@contextmanager
-def _only_what_is_used() -> Generator[None]:
-    """Of its own processes Ray starts those that a run needs: no autoscaler, log monitor, or API server of the dashboard.
-
-    Each is a Python process that imports Ray, which takes a second or more of processor time. For the same reason workers are set
-    up by a script of ours: Ray's own imports Ray, only to run another interpreter. `ray.init` has no arguments for these.
-    """
-    params, node = ray._private.parameter.RayParams, ray._private.node.Node
-    start_api_server = node.start_api_server
-    chosen = {"setup_worker_path": SETUP_WORKER, "include_log_monitor": False, "no_monitor": True}
-    known = inspect.signature(params).parameters
-    ray._private.parameter.RayParams = partial(params, **{name: value for name, value in chosen.items() if name in known})
-    node.start_api_server = _start_no_api_server
-    try:
-        yield
-    finally:
-        ray._private.parameter.RayParams, node.start_api_server = params, start_api_server
-
-
-def _start_no_api_server(node: Any, **_: Any) -> None:
-    node._webui_url = None
 
 
 def _give_up(pid: int, how: str) -> None:

@@ -1,0 +1,82 @@
+"""A start of Ray with those of its own processes only that a run needs. `ray.init` has no arguments for these."""
+
+from __future__ import annotations
+
+import inspect
+import shlex
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+SETUP_WORKER = str(Path(__file__).with_name("setup_worker.py"))
+IDLE_AGENT = str(Path(__file__).with_name("idle_agent.py"))
+AGENT = "--dashboard_agent_command="
+PORTS = ("METRICS_AGENT", "METRICS_EXPORT", "DASHBOARD_AGENT_LISTEN")
+"""Those of the agent, as Ray's constants for their files begin."""
+REGISTERED_S, LOOK_S = 20.0, 0.05
+"""How long, and how often, to look whether the raylet is there, before Ray looks itself: it sleeps for a second each time."""
+
+
+@contextmanager
+def only_what_is_used(ray: Any) -> Generator[None]:
+    """Inside, `ray.init` starts no autoscaler, log monitor, API server or agent of the dashboard, and its workers start sooner.
+
+    Each of these is a Python process that imports Ray, which takes a second or more of processor time. For the same reason workers
+    are set up by a script of ours: Ray's own imports Ray, only to run another interpreter.
+    """
+    private = ray._private
+    params, node, services = private.parameter, private.node.Node, private.services
+    chosen = {"setup_worker_path": SETUP_WORKER, "include_log_monitor": False, "no_monitor": True}
+    known = inspect.signature(params.RayParams).parameters
+    ours: list[tuple[Any, str, Any]] = [
+        (params, "RayParams", partial(params.RayParams, **{name: value for name, value in chosen.items() if name in known})),
+        (node, "start_api_server", _start_no_api_server),
+        (services, "start_ray_process", partial(_start_process, services.start_ray_process, ray)),
+        (services, "get_node", partial(_get_node, services.get_node, ray)),
+    ]
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in ours]
+    for owner, name, value in ours:
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for owner, name, value in before:
+            setattr(owner, name, value)
+
+
+def _start_no_api_server(node: Any, **_: Any) -> None:
+    node._webui_url = None
+
+
+def _start_process(start: Any, ray: Any, command: list[str], *arguments: Any, **options: Any) -> Any:
+    """Starts one of Ray's processes; the raylet's command names an agent that does nothing."""
+    return start([without_agent(ray, argument) for argument in command], *arguments, **options)
+
+
+def without_agent(ray: Any, argument: str) -> str:
+    """An argument of the raylet, in which the agent is another one if this Ray waits for files that we know."""
+    if not argument.startswith(AGENT):
+        return argument
+    words = shlex.split(argument.removeprefix(AGENT))
+    given = dict(word.removeprefix("--").split("=", 1) for word in words if word.startswith("--") and "=" in word)
+    try:
+        names = [getattr(ray._raylet, f"{port}_PORT_NAME") for port in PORTS]
+        files = [str(Path(given["session-dir"]) / ray._raylet.get_port_filename(given["node-id"], name)) for name in names]
+    except (AttributeError, KeyError):
+        return argument
+    # Without the site's packages, of which it needs none.
+    return AGENT + shlex.join([sys.executable, "-I", "-S", IDLE_AGENT, *files])
+
+
+def _get_node(get: Any, ray: Any, gcs_address: str, node_id: str) -> Any:
+    """What Ray knows of a node that it has just started, once it knows it."""
+    client, deadline = ray._raylet.GcsClient(address=gcs_address), time.monotonic() + REGISTERED_S
+    while not any(known.hex() == node_id for known in client.get_all_node_info(timeout=REGISTERED_S)):
+        if time.monotonic() > deadline:
+            break
+        time.sleep(LOOK_S)
+    return get(gcs_address, node_id)

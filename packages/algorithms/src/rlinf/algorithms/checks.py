@@ -102,6 +102,16 @@ def expect_finite(**values: float) -> None:
             raise ConfigError(name, f"expected a finite number, found {value}")
 
 
+def expect_not_negative(**values: float) -> None:
+    """Refuses hyper-parameters below 0.
+
+    Raises:
+        ConfigError: the message names the first.
+    """
+    for name, value in values.items():
+        expect_range(name, value, 0.0, math.inf)
+
+
 def required(inputs: object, name: str, *, by: str, remedies: Mapping[str, str]) -> Any:
     """A field that must be there.
 

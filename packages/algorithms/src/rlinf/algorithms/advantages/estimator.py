@@ -6,7 +6,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, TypedDict, get_args
 
 from rlinf.algorithms.advantages.grouping import pairs
 from rlinf.algorithms.advantages.normalize import LossScale, Normalization, loss_scale, normalize_advantages, turns
@@ -19,6 +19,17 @@ from rlinf.core.protocols import AllReduce
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+class TransitionInputs(TypedDict):
+    """What an advantage with a critic is given of each decision and of what followed; shapes as in `CreditInputs`."""
+
+    reward: Tensor
+    value: Tensor
+    terminated: Tensor
+    truncated: Tensor
+    mask: Tensor | None
+    value_next: Tensor | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +87,13 @@ class CreditInputs:
     def need(self, name: str, *, by: str) -> Any:
         """The field `name` for `by`; a `ShapeError` that names both if it is None."""
         return required(self, name, by=by, remedies=_REMEDIES)
+
+    def transitions(self, *, by: str) -> TransitionInputs:
+        """What `by` needs of each decision and of what followed; a `ShapeError` that names both if something is None."""
+        reward, value, terminated, truncated = (self.need(name, by=by) for name in ("reward", "value", "terminated", "truncated"))
+        return TransitionInputs(
+            reward=reward, value=value, terminated=terminated, truncated=truncated, mask=self.mask, value_next=self.value_next
+        )
 
     def decided(self, *, by: str) -> Tensor:
         """Where something was decided, `[B, T]` bool: the mask, or everywhere if there is none.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final, Literal, get_args
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, TypedDict, get_args
 
 from rlinf.algorithms.advantages.estimator import CreditInputs, Estimator
 from rlinf.algorithms.advantages.grouping import Grouping, checked
@@ -195,6 +195,16 @@ class RowEstimator(Estimator):
         """The advantage of each row, `[B]`, of its outcome `[B]` and of where something was decided, `[B, T]` bool."""
 
 
+class GroupOptions(TypedDict):
+    """What all functions that compare within a group take by name; see `grpo`."""
+
+    valid: Tensor
+    scale: Scale
+    unbiased: bool
+    eps: float
+    all_reduce: AllReduce | None
+
+
 @dataclass(frozen=True, slots=True)
 class GroupEstimator(RowEstimator):
     """What advantages by comparison within a group have in common: what they divide by."""
@@ -210,6 +220,10 @@ class GroupEstimator(RowEstimator):
         Estimator.__post_init__(self)
         _check_options(self.scale, self.eps, keys="{}")
 
+    def options(self, mask: Tensor, all_reduce: AllReduce | None) -> GroupOptions:
+        """For `grpo` and its kin; rows without a decision take no part."""
+        return GroupOptions(valid=mask.any(1), scale=self.scale, unbiased=self.unbiased, eps=self.eps, all_reduce=all_reduce)
+
 
 @dataclass(frozen=True, slots=True)
 class GRPO(GroupEstimator):
@@ -220,16 +234,8 @@ class GRPO(GroupEstimator):
 
     def of_rows(self, x: CreditInputs, score: Tensor, mask: Tensor, all_reduce: AllReduce | None) -> Tensor:
         """See `grpo`."""
-        return grpo(
-            score,
-            x.need("group", by="GRPO"),
-            valid=mask.any(1),
-            scale=self.scale,
-            unbiased=self.unbiased,
-            eps=self.eps,
-            leave_one_out=self.leave_one_out,
-            all_reduce=all_reduce,
-        )
+        group = x.need("group", by="GRPO")
+        return grpo(score, group, leave_one_out=self.leave_one_out, **self.options(mask, all_reduce))
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,12 +321,4 @@ class GRPOPassK(GroupEstimator):
 
     def of_rows(self, x: CreditInputs, score: Tensor, mask: Tensor, all_reduce: AllReduce | None) -> Tensor:
         """See `grpo_passk`."""
-        return grpo_passk(
-            score,
-            x.need("group", by="GRPOPassK"),
-            valid=mask.any(1),
-            scale=self.scale,
-            unbiased=self.unbiased,
-            eps=self.eps,
-            all_reduce=all_reduce,
-        )
+        return grpo_passk(score, x.need("group", by="GRPOPassK"), **self.options(mask, all_reduce))

@@ -138,17 +138,8 @@ class GRPODynamic(GroupEstimator):
     def of_rows(self, x: CreditInputs, score: Tensor, mask: Tensor, all_reduce: AllReduce | None) -> Tensor:
         """See `grpo_dynamic`."""
         group = x.need("group", by="GRPODynamic")
-        return grpo_dynamic(
-            score,
-            torch.arange(len(group), device=group.device) if x.episode is None else x.episode,
-            group,
-            mode=self.advantage_mode,
-            valid=mask.any(1),
-            scale=self.scale,
-            unbiased=self.unbiased,
-            eps=self.eps,
-            all_reduce=all_reduce,
-        )
+        episode = torch.arange(len(group), device=group.device) if x.episode is None else x.episode
+        return grpo_dynamic(score, episode, group, mode=self.advantage_mode, **self.options(mask, all_reduce))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from rlinf.algorithms.advantages.estimator import CreditInputs, Estimator
 from rlinf.algorithms.advantages.returns import lambda_returns
-from rlinf.algorithms.advantages.transitions import transitions
+from rlinf.algorithms.advantages.transitions import Transitions, transitions
 from rlinf.algorithms.checks import expect_shape
 from rlinf.algorithms.elementwise import at_least_float32
 from rlinf.algorithms.lazy import torch
@@ -121,25 +121,18 @@ class VTrace(Estimator):
 
     def of(self, x: CreditInputs, *, all_reduce: AllReduce | None = None) -> tuple[Tensor, Tensor]:
         """Advantages and value targets of tensors, each `[B, T]`."""
-        reward, value, terminated, truncated = (
-            x.need(name, by="VTrace") for name in ("reward", "value", "terminated", "truncated")
-        )
-        log_ratio = torch.zeros_like(at_least_float32(reward))
+        given = x.transitions(by="VTrace")
+        log_ratio = torch.zeros_like(at_least_float32(given["reward"]))
         if x.logprob_proximal is not None:
             log_ratio = x.log_ratio("logprob_proximal", "logprob", by="VTrace")
         return vtrace(
-            reward,
-            value,
-            terminated,
-            truncated,
-            log_ratio,
+            **given,
+            log_ratio=log_ratio,
             gamma=self.gamma,
             lam=self.lam,
             clip_rho=self.clip_rho,
             clip_c=self.clip_c,
             clip_pg_rho=self.clip_pg_rho,
-            mask=x.mask,
-            value_next=x.value_next,
         )
 
 
@@ -188,9 +181,8 @@ def retrace(
     expect_shape("retrace(log_ratio)", log_ratio, reward.shape)
     # min(1, ρ) as exp(min(0, log ρ)): it cannot overflow.
     cut = at_least_float32(log_ratio).clamp(max=0.0).exp()
-    return _corrected(
-        "retrace", reward, action_value, value, terminated, truncated, cut, gamma=gamma, lam=lam, mask=mask, value_next=value_next
-    )
+    t = transitions("retrace", reward, value, terminated, truncated, gamma=gamma, mask=mask, value_next=value_next)
+    return _corrected("retrace", t, action_value, cut, lam)
 
 
 def q_lambda(
@@ -210,41 +202,14 @@ def q_lambda(
     δₜ = rₜ + γ (1 − terminatedₜ) E_π Q(sₜ₊₁, ·) − Q(sₜ, aₜ),   Gₜ − Q(sₜ, aₜ) = δₜ + γ λ (1 − endₜ) (Gₜ₊₁ − Q(sₜ₊₁, aₜ₊₁))
 
     Harutyunyan et al., "Q(λ) with Off-Policy Corrections" (2016), arXiv:1602.04951: Q^π(λ), and Q*(λ) where `value` is the
-    maximum over actions. Sure to converge where the policies are near enough for λ; `retrace` always is. What follows a decision
-    is as in `retrace`.
-
-    Args:
-        reward: `[B, T]`, the reward of each decision.
-        action_value: `[B, T]`, Q of each observation and what was decided there.
-        value: `[B, T + 1]`, E_π Q(sₜ, ·), or maxₐ Q(sₜ, a); `[B, T]` serves with `value_next`.
-        terminated: `[B, T]` bool, the task itself ended here.
-        truncated: `[B, T]` bool, a limit cut the episode here.
-        gamma: discount in [0, 1]; or `[B, T]`.
-        lam: weight of going on, in [0, 1]; or `[B, T]`.
-        mask: `[B, T]` bool, False where nothing was decided; None if something was everywhere.
-        value_next: `[B, T]`, the same of the observation after each decision; None where `value` tells.
+    maximum over actions. Sure to converge where the policies are near enough for λ; `retrace` always is. Arguments, errors
+    and what follows a decision are as in `retrace`; `value` and `value_next` are of whichever of the two.
 
     Returns:
         `[B, T]`, float32 or finer; 0 where masked. Differentiable; whoever trains on it detaches it.
-
-    Raises:
-        ShapeError: a rank or a size disagrees; the message names the argument.
-        ConfigError: `gamma` or `lam` is outside [0, 1].
     """
-    whole = torch.ones_like(at_least_float32(reward))
-    return _corrected(
-        "q_lambda",
-        reward,
-        action_value,
-        value,
-        terminated,
-        truncated,
-        whole,
-        gamma=gamma,
-        lam=lam,
-        mask=mask,
-        value_next=value_next,
-    )
+    t = transitions("q_lambda", reward, value, terminated, truncated, gamma=gamma, mask=mask, value_next=value_next)
+    return _corrected("q_lambda", t, action_value, torch.ones_like(at_least_float32(reward)), lam)
 
 
 def peng_q_lambda(
@@ -264,44 +229,17 @@ def peng_q_lambda(
 
     Peng and Williams, "Incremental Multi-Step Q-Learning" (1994); Kozuno et al., "Revisiting Peng's Q(λ) for Modern Reinforcement
     Learning" (2021), arXiv:2103.00107. It cuts no trace, so that its fixed point lies between the values of both policies.
-
-    Args:
-        reward: `[B, T]`, the reward of each decision.
-        value: `[B, T + 1]`, maxₐ Q(sₜ, a); `[B, T]` serves with `value_next`.
-        terminated: `[B, T]` bool, the task itself ended here.
-        truncated: `[B, T]` bool, a limit cut the episode here.
-        gamma: discount in [0, 1]; or `[B, T]`.
-        lam: weight of going on, in [0, 1]; or `[B, T]`.
-        mask: `[B, T]` bool, False where nothing was decided; None if something was everywhere.
-        value_next: `[B, T]`, maxₐ Q of the observation after each decision; None where `value` tells.
+    Arguments and errors are those of `lambda_returns`, with maxₐ Q for V in `value` and `value_next`.
 
     Returns:
         `[B, T]`, float32 or finer; 0 where masked.
-
-    Raises:
-        ShapeError: a rank or a size disagrees; the message names the argument.
-        ConfigError: `gamma` or `lam` is outside [0, 1].
     """
     return lambda_returns(reward, value, terminated, truncated, gamma=gamma, lam=lam, mask=mask, value_next=value_next)
 
 
-def _corrected(
-    place: str,
-    reward: Tensor,
-    action_value: Tensor,
-    value: Tensor,
-    terminated: Tensor,
-    truncated: Tensor,
-    cut: Tensor,
-    *,
-    gamma: float | Tensor,
-    lam: float | Tensor,
-    mask: Tensor | None,
-    value_next: Tensor | None,
-) -> Tensor:
+def _corrected(place: str, t: Transitions, action_value: Tensor, cut: Tensor, lam: float | Tensor) -> Tensor:
     """Q plus the sum of temporal-difference errors to come, each under the traces λ `cut` of the decisions before it."""
-    t = transitions(place, reward, value, terminated, truncated, gamma=gamma, mask=mask, value_next=value_next)
-    expect_shape(f"{place}(action_value)", action_value, reward.shape)
+    expect_shape(f"{place}(action_value)", action_value, t.reward.shape)
     q, trace = (x if t.valid is None else torch.where(t.valid, x, 0.0) for x in (at_least_float32(action_value), cut))
     q, trace = q.to(torch.promote_types(q.dtype, t.reward.dtype)), trace.to(t.reward.dtype)
     trace = t.factor(f"{place}(lam)", lam) * trace

@@ -116,18 +116,7 @@ class GAE(Estimator):
 
     def of(self, x: CreditInputs, *, all_reduce: AllReduce | None = None) -> tuple[Tensor, Tensor]:
         """Advantages and value targets of tensors, each `[B, T]`."""
-        reward, value, terminated, truncated = (x.need(name, by="GAE") for name in ("reward", "value", "terminated", "truncated"))
-        advantage, target = gae(
-            reward,
-            value,
-            terminated,
-            truncated,
-            gamma=self.gamma,
-            lam=self.gae_lambda,
-            mask=x.mask,
-            value_next=x.value_next,
-        )
-        return advantage, target
+        return gae(**x.transitions(by="GAE"), gamma=self.gamma, lam=self.gae_lambda)
 
 
 def td_errors(
@@ -144,24 +133,11 @@ def td_errors(
 
     δₜ = rₜ + γ (1 − terminatedₜ) Vₜ₊₁ − Vₜ
 
-    Sutton, "Learning to Predict by the Methods of Temporal Differences" (1988). What follows a decision at an end, at a reset and
-    before masked columns is as in `gae`.
-
-    Args:
-        reward: `[B, T]`, the reward of each decision.
-        value: `[B, T + 1]`, the critic's value; `[B, T]` serves with `value_next`.
-        terminated: `[B, T]` bool, the task itself ended here.
-        truncated: `[B, T]` bool, a limit cut the episode here.
-        gamma: discount in [0, 1]; or `[B, T]`.
-        mask: `[B, T]` bool, False where nothing was decided; None if something was everywhere.
-        value_next: `[B, T]`, the value of the observation after each decision; None where `value` tells.
+    Sutton, "Learning to Predict by the Methods of Temporal Differences" (1988). Arguments and errors are those of `gae`, and what
+    follows a decision at an end, at a reset and before masked columns is as there.
 
     Returns:
         `[B, T]`, 0 where masked.
-
-    Raises:
-        ShapeError: a rank or a size disagrees; the message names the argument.
-        ConfigError: `gamma` is outside [0, 1].
     """
     t = transitions("td_errors", reward, value, terminated, truncated, gamma=gamma, mask=mask, value_next=value_next)
     return t.ahead(t.after) - t.now
@@ -182,25 +158,11 @@ def lambda_returns(
 
     Gₜ = rₜ + γ (1 − terminatedₜ) [(1 − λ) Vₜ₊₁ + λ Gₜ₊₁],   Gₜ₊₁ = Vₜ₊₁ after a truncation and where the row stops
 
-    Sutton and Barto, "Reinforcement Learning: An Introduction" (2018), §12.1. It is V + Â of `gae`. What follows a decision at an
-    end, at a reset and before masked columns is as in `gae`.
-
-    Args:
-        reward: `[B, T]`, the reward of each decision.
-        value: `[B, T + 1]`, the critic's value; `[B, T]` serves with `value_next`.
-        terminated: `[B, T]` bool, the task itself ended here.
-        truncated: `[B, T]` bool, a limit cut the episode here.
-        gamma: discount in [0, 1]; or `[B, T]`.
-        lam: weight of going on, in [0, 1]; or `[B, T]`.
-        mask: `[B, T]` bool, False where nothing was decided; None if something was everywhere.
-        value_next: `[B, T]`, the value of the observation after each decision; None where `value` tells.
+    Sutton and Barto, "Reinforcement Learning: An Introduction" (2018), §12.1. It is V + Â of `gae`. Arguments and errors are
+    those of `gae`, and what follows a decision at an end, at a reset and before masked columns is as there.
 
     Returns:
         `[B, T]`, 0 where masked.
-
-    Raises:
-        ShapeError: a rank or a size disagrees; the message names the argument.
-        ConfigError: `gamma` or `lam` is outside [0, 1].
     """
     t = transitions("lambda_returns", reward, value, terminated, truncated, gamma=gamma, mask=mask, value_next=value_next)
     onward = t.factor("lambda_returns(lam)", lam)
@@ -223,24 +185,12 @@ def discounted_returns(
 
     Gₜ = rₜ + γ (1 − terminatedₜ) Gₜ₊₁,   Gₜ₊₁ = Vₜ₊₁ after a truncation and where the row stops
 
-    Sutton and Barto, "Reinforcement Learning: An Introduction" (2018), eq. 3.8. What follows a decision at an end, at a reset and
-    before masked columns is as in `gae`.
-
-    Args:
-        reward: `[B, T]`, the reward of each decision.
-        terminated: `[B, T]` bool, the task itself ended here.
-        truncated: `[B, T]` bool, a limit cut the episode here.
-        gamma: discount in [0, 1]; or `[B, T]`.
-        value: `[B, T + 1]`, what to bootstrap from; None for 0, as if every end and every stop of a row were terminal.
-        mask: `[B, T]` bool, False where nothing was decided; None if something was everywhere.
-        value_next: `[B, T]`, the value of the observation after each decision; None where `value` tells.
+    Sutton and Barto, "Reinforcement Learning: An Introduction" (2018), eq. 3.8. Arguments and errors are those of `gae`, and what
+    follows a decision at an end, at a reset and before masked columns is as there. Without a `value` to bootstrap from it is 0,
+    as if every end and every stop of a row were terminal.
 
     Returns:
         `[B, T]`, 0 where masked.
-
-    Raises:
-        ShapeError: a rank or a size disagrees; the message names the argument.
-        ConfigError: `gamma` is outside [0, 1].
     """
     if value is None:
         # `[B, T]`, which is only allowed beside `value_next`.
@@ -349,17 +299,6 @@ class NStep(Estimator):
 
     def of(self, x: CreditInputs, *, all_reduce: AllReduce | None = None) -> tuple[Tensor, Tensor]:
         """Advantages Gₜ⁽ⁿ⁾ − Vₜ and value targets Gₜ⁽ⁿ⁾, each `[B, T]`."""
-        reward, value, terminated, truncated = (x.need(name, by="NStep") for name in ("reward", "value", "terminated", "truncated"))
-        target = n_step_returns(
-            reward,
-            value,
-            terminated,
-            truncated,
-            gamma=self.gamma,
-            n=self.n,
-            lam=self.lam,
-            mask=x.mask,
-            value_next=x.value_next,
-        )
-        decided = x.decided(by="NStep")
-        return target - value[:, : target.shape[1]].where(decided, 0.0), target
+        given = x.transitions(by="NStep")
+        target = n_step_returns(**given, gamma=self.gamma, n=self.n, lam=self.lam)
+        return target - given["value"][:, : target.shape[1]].where(x.decided(by="NStep"), 0.0), target

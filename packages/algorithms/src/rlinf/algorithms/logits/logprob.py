@@ -58,20 +58,10 @@ def logprob_and_entropy_from_logits(
 
     log π(a) = z_a − log Σ_v exp z_v,   H = −Σ_v π(v) log π(v),   z = logits / temperature
 
-    Args:
-        logits: `[..., V]`, in any layout; −∞ excludes a token. Half precision is computed in float32.
-        tokens: `[...]`, ids in [0, V); or `[..., K]`, several of each distribution.
-        temperature: what logits are divided by, above 0.
-        top_k: how many tokens may be chosen, the likeliest (and those that equal the last of them); None for all.
-        allowed: a slice of the vocabulary, or ids `[M]` that differ: the only tokens that may be chosen; None for all.
-        chunk: rows at a time; None chooses by size.
+    Arguments and errors are those of `logprob_from_logits`.
 
     Returns:
         Log-probabilities in the shape of `tokens` and entropies `[...]` in nats, float32 or finer. Differentiable once.
-
-    Raises:
-        ConfigError: a hyper-parameter is out of range.
-        ShapeError: `tokens` has another shape.
     """
     head = Categorical("logprob_and_entropy_from_logits", temperature, top_k, chunk)
     logprob, entropy = _evaluate(head, logits, tokens, allowed, with_entropy=True)

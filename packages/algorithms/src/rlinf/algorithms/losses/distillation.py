@@ -97,21 +97,8 @@ def reverse_kl(
 
     L = KL(p_S ‖ p_T) = Σᵥ p_S (log p_S − log p_T),   p = softmax(logits / τ)
 
-    Gu et al., "MiniLLM: Knowledge Distillation of Large Language Models" (2024), arXiv:2306.08543.
-
-    Args:
-        student: `[B, T, V]` logits or log-probabilities; differentiable.
-        teacher: the same shape.
-        mask: `[B, T]` bool, False where nothing is compared.
-        temperature: τ > 0.
-        aggregation: what the total sums and the weight counts; by default decisions.
-
-    Returns:
-        The sum over unmasked decisions and its weight. Metrics: `divergence`. What p_S never says (−∞) adds nothing.
-
-    Raises:
-        ShapeError: a shape disagrees; the message names the argument.
-        ConfigError: the temperature is not above 0.
+    Gu et al., "MiniLLM: Knowledge Distillation of Large Language Models" (2024), arXiv:2306.08543. Arguments, returns and errors
+    are those of `forward_kl`; here what p_S never says (−∞) adds nothing.
     """
     student, teacher = _distributions("reverse_kl", student, teacher, mask, temperature)
     return _summed(_divergence(student, teacher), mask, aggregation)

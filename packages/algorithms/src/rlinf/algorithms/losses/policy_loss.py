@@ -79,6 +79,11 @@ class LossInputs:
         """The field `name` for `by`; a `ShapeError` that names both if it is None."""
         return required(self, name, by=by, remedies=_REMEDIES)
 
+    def decisions(self, *, by: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """What nearly all policy losses of `by` need: `logprob`, `logprob_old`, `advantage` and `mask`; errors as of `need`."""
+        logprob, old, advantage = (self.need(name, by=by) for name in ("logprob", "logprob_old", "advantage"))
+        return logprob, old, advantage, self.mask
+
 
 _REMEDIES = {
     "value": "Use a policy with a critic.",
@@ -220,8 +225,7 @@ class PolicyLoss(ABC):
         """The policy's terms without what `opsm_delta` drops."""
         if self.opsm_delta is None:
             return terms
-        logprob, old, advantage = (x.need(name, by=type(self).__name__) for name in ("logprob", "logprob_old", "advantage"))
-        keep = opsm(logprob, old, advantage, x.mask, delta=self.opsm_delta)
+        keep = opsm(*x.decisions(by=type(self).__name__), delta=self.opsm_delta)
         dropped = {"opsm_dropped": (x.mask.bool() & ~keep).float()}
         return corrected(terms, Correction(keep.to(terms.loss.dtype), keep, dropped))
 

@@ -21,21 +21,8 @@ def q_learning_target(
 
     y = r + γ (1 − terminated) maxₐ Q̄(s′, a)
 
-    Mnih et al., "Human-Level Control through Deep Reinforcement Learning" (2015), alg. 1, doi:10.1038/nature14236.
-
-    Args:
-        reward: `[B]`.
-        terminated: `[B]` bool, the task itself ended here; a truncated transition bootstraps.
-        q_next: `[B, A]`, the target critic on the next state.
-        gamma: discount of one row in [0, 1], or `[B]`.
-        bootstrap: "standard"; or "always", also where terminated.
-
-    Returns:
-        `[B]`, no gradient.
-
-    Raises:
-        ShapeError: a shape disagrees; the message names the argument.
-        ConfigError: a hyper-parameter is out of range.
+    Mnih et al., "Human-Level Control through Deep Reinforcement Learning" (2015), alg. 1, doi:10.1038/nature14236. Arguments,
+    returns and errors are those of `double_q_target`, of which it is the case that the judge also chooses.
     """
     return double_q_target(reward, terminated, q_next, q_next, gamma=gamma, bootstrap=bootstrap)
 
@@ -145,25 +132,9 @@ def discrete_sac_target(
 
     y = r + γ (1 − terminated) Σₐ π(a|s′) (aggₙ Q̄ₙ(s′, a) − α log π(a|s′))
 
-    Christodoulou, "Soft Actor-Critic for Discrete Action Settings" (2019), eq. 10, arXiv:1910.07207.
-
-    Args:
-        reward: `[B]`.
-        terminated: `[B]` bool, the task itself ended here; a truncated transition bootstraps.
-        q_next: `[B, A, N]`, N target critics on the next state.
-        logprob_next: `[B, A]`, the policy there; −inf for an action that is not allowed.
-        gamma: discount of one row in [0, 1], or `[B]`.
-        alpha: temperature ≥ 0, or `[]`.
-        aggregate: "min" or "mean" over critics.
-        backup_entropy: whether the entropy belongs to the value.
-        bootstrap: "standard"; or "always", also where terminated.
-
-    Returns:
-        `[B]`, no gradient.
-
-    Raises:
-        ShapeError: a shape disagrees; the message names the argument.
-        ConfigError: a hyper-parameter is out of range.
+    Christodoulou, "Soft Actor-Critic for Discrete Action Settings" (2019), eq. 10, arXiv:1910.07207. Arguments, returns and errors
+    are those of `sac_target`, but for what is known of all A actions: `q_next` is `[B, A, N]`, N target critics on the next state,
+    and `logprob_next` is `[B, A]`, the policy there, −inf for an action that is not allowed.
     """
     expect_rows("discrete_sac_target(q_next)", q_next, q_next.shape[0], None, None)
     expect_rows("discrete_sac_target(logprob_next)", logprob_next, *q_next.shape[:2])

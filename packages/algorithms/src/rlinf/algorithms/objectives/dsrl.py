@@ -90,27 +90,8 @@ def dsrl_target(
     y = r + γᵏ (1 − terminated) (aggₙ Q̄ₙ(s′, w′) − α log π(w′|s′)),   w′ ~ π(·|s′)
 
     Wagenmaker et al., "Steering Your Diffusion Policy with Latent Space Reinforcement Learning" (2025), sec. 4,
-    arXiv:2506.15799.
-
-    Args:
-        reward: `[B]`, the sum over a chunk's steps.
-        terminated: `[B]` bool, the task itself ended in this chunk; a truncated one bootstraps.
-        q_next: `[B, N]`, the target critics on the next state and fresh noise.
-        logprob_next: `[B]`, of that noise.
-        gamma: discount of one control step in [0, 1].
-        steps: k ≥ 1; or `[B]` int, how many steps of each chunk were executed.
-        alpha: temperature ≥ 0, or `[]`.
-        aggregate: "mean" or "min" over critics.
-        subset: the critics that are asked; None for all.
-        backup_entropy: whether the entropy belongs to the value.
-        bootstrap: "standard"; or "always", also where terminated.
-
-    Returns:
-        `[B]`, no gradient.
-
-    Raises:
-        ShapeError: a shape disagrees; the message names the argument.
-        ConfigError: a hyper-parameter is out of range.
+    arXiv:2506.15799. Arguments, returns and errors are those of `sac_target`, of fresh noise for a fresh action, but for two:
+    `gamma` is the discount of one control step, and `steps` is k ≥ 1, or `[B]` int, how many steps of each chunk were executed.
     """
     discount = chunk_discount(gamma, steps)
     if isinstance(discount, torch.Tensor):

@@ -78,22 +78,7 @@ def td3_target(
     y = r + γ (1 − terminated) minₙ Q̄ₙ(s′, a′),   a′ = smoothed action
 
     Fujimoto et al., "Addressing Function Approximation Error in Actor-Critic Methods" (2018), eq. 10 and 15, arXiv:1802.09477.
-
-    Args:
-        reward: `[B]`; of an action chunk, the sum over its steps.
-        terminated: `[B]` bool, the task itself ended here; a truncated transition bootstraps.
-        q_next: `[B, N]`, the target critics on the next state and `smoothed_action`.
-        gamma: discount of one row in [0, 1], or `[B]`.
-        aggregate: "min" or "mean" over critics.
-        subset: the critics that are asked; None for all.
-        bootstrap: "standard"; or "always", also where terminated.
-
-    Returns:
-        `[B]`, no gradient.
-
-    Raises:
-        ShapeError: a shape disagrees; the message names the argument.
-        ConfigError: a hyper-parameter is out of range.
+    Arguments, returns and errors are those of `sac_target`; `q_next` is of the next state and `smoothed_action`.
     """
     value = aggregate_q(q_next, aggregate=aggregate, subset=subset)
     return td_target(reward, terminated, value, gamma=gamma, bootstrap=bootstrap)

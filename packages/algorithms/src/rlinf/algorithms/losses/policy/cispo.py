@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
+from rlinf.algorithms.checks import expect_not_negative
 from rlinf.algorithms.elementwise import above
 from rlinf.algorithms.losses.policy_loss import LossInputs, PolicyLoss
 from rlinf.algorithms.losses.ratio import observed_ratio, ratio_of
 from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, counted, in_tiles, per_decision, zero_masked
-from rlinf.core.config import expect_range
 from rlinf.core.data import LossOutput
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def cispo(
         ShapeError: a shape disagrees; the message names the argument.
         ConfigError: a bound is out of its range.
     """
-    _check_bounds(clip_ratio_low, clip_ratio_high)
+    expect_not_negative(clip_ratio_low=clip_ratio_low, clip_ratio_high=clip_ratio_high)
     terms = partial(cispo_terms, low=clip_ratio_low, high=clip_ratio_high)
     return in_tiles(terms, aggregation, logprob=logprob, logprob_old=logprob_old, advantage=advantage, mask=mask)
 
@@ -78,14 +78,8 @@ class CISPO(PolicyLoss):
 
     def __post_init__(self) -> None:
         PolicyLoss.__post_init__(self)
-        _check_bounds(self.clip_ratio_low, self.clip_ratio_high)
+        expect_not_negative(clip_ratio_low=self.clip_ratio_low, clip_ratio_high=self.clip_ratio_high)
 
     def policy_terms(self, x: LossInputs) -> Terms:
         """The weighted policy gradient of each decision."""
-        logprob, old, advantage = (x.need(name, by="CISPO") for name in ("logprob", "logprob_old", "advantage"))
-        return cispo_terms(logprob, old, advantage, x.mask, self.clip_ratio_low, self.clip_ratio_high)
-
-
-def _check_bounds(low: float, high: float) -> None:
-    expect_range("clip_ratio_low", low, 0.0, float("inf"))
-    expect_range("clip_ratio_high", high, 0.0, float("inf"))
+        return cispo_terms(*x.decisions(by="CISPO"), self.clip_ratio_low, self.clip_ratio_high)

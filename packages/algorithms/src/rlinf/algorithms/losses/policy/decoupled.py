@@ -184,9 +184,9 @@ class DecoupledLoss(ClippedLoss):
 
     def policy_terms(self, x: LossInputs) -> Terms:
         """The weighted surrogate of each decision."""
-        logprob, old, advantage = (x.need(name, by=type(self).__name__) for name in ("logprob", "logprob_old", "advantage"))
+        logprob, old, advantage, mask = x.decisions(by=type(self).__name__)
         cap = BehaveCap(self.behave_weight_threshold, self.behave_weight_cap)
-        terms = decoupled_ppo_terms(logprob, old, self._proximal(x), advantage, x.mask, self.bounds(), cap)
+        terms = decoupled_ppo_terms(logprob, old, self._proximal(x), advantage, mask, self.bounds(), cap)
         return Terms(terms.loss, {**terms.observed, **_observed_versions(x)})
 
     def _proximal(self, x: LossInputs) -> Tensor:

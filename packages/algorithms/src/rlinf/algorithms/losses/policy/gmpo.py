@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from rlinf.algorithms.checks import expect_not_negative
 from rlinf.algorithms.elementwise import above, bounded
 from rlinf.algorithms.losses.policy.gspo import SEQUENCE_MEAN, row_mean
 from rlinf.algorithms.losses.policy_loss import LossInputs, PolicyLoss
 from rlinf.algorithms.losses.ratio import LOG_RATIO_BOUND, check_logprobs, log_ratio, masked_gain, observed_ratio
 from rlinf.algorithms.losses.terms import Aggregation, Mode, Terms, counted, in_tiles, like
-from rlinf.core.config import expect_range
 from rlinf.core.data import LossOutput
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def gmpo(
         ShapeError: a shape disagrees; the message names the argument.
         ConfigError: a bound is negative.
     """
-    _check_bounds(clip_log_ratio_low, clip_log_ratio_high)
+    expect_not_negative(clip_log_ratio_low=clip_log_ratio_low, clip_log_ratio_high=clip_log_ratio_high)
     terms = partial(gmpo_terms, low=clip_log_ratio_low, high=clip_log_ratio_high)
     return in_tiles(terms, aggregation, logprob=logprob, logprob_old=logprob_old, advantage=advantage, mask=mask)
 
@@ -90,14 +90,8 @@ class GMPO(PolicyLoss):
 
     def __post_init__(self) -> None:
         PolicyLoss.__post_init__(self)
-        _check_bounds(self.clip_log_ratio_low, self.clip_log_ratio_high)
+        expect_not_negative(clip_log_ratio_low=self.clip_log_ratio_low, clip_log_ratio_high=self.clip_log_ratio_high)
 
     def policy_terms(self, x: LossInputs) -> Terms:
         """The surrogate of each decision."""
-        logprob, old, advantage = (x.need(name, by="GMPO") for name in ("logprob", "logprob_old", "advantage"))
-        return gmpo_terms(logprob, old, advantage, x.mask, self.clip_log_ratio_low, self.clip_log_ratio_high)
-
-
-def _check_bounds(low: float, high: float) -> None:
-    expect_range("clip_log_ratio_low", low, 0.0, float("inf"))
-    expect_range("clip_log_ratio_high", high, 0.0, float("inf"))
+        return gmpo_terms(*x.decisions(by="GMPO"), self.clip_log_ratio_low, self.clip_log_ratio_high)

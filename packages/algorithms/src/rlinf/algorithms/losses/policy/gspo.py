@@ -98,5 +98,4 @@ class GSPO(ClippedLoss):
 
     def policy_terms(self, x: LossInputs) -> Terms:
         """The surrogate of each decision."""
-        logprob, old, advantage = (x.need(name, by="GSPO") for name in ("logprob", "logprob_old", "advantage"))
-        return gspo_terms(logprob, old, advantage, x.mask, self.bounds(), self.token_level)
+        return gspo_terms(*x.decisions(by="GSPO"), self.bounds(), self.token_level)

@@ -160,8 +160,7 @@ class ClippedLoss(PolicyLoss):
 
     def policy_terms(self, x: LossInputs) -> Terms:
         """The surrogate of each decision."""
-        logprob, old, advantage = (x.need(name, by=type(self).__name__) for name in ("logprob", "logprob_old", "advantage"))
-        return ppo_clip_terms(logprob, old, advantage, x.mask, self.bounds())
+        return ppo_clip_terms(*x.decisions(by=type(self).__name__), self.bounds())
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,8 +104,7 @@ class SAPO(PolicyLoss):
 
     def policy_terms(self, x: LossInputs) -> Terms:
         """The soft surrogate of each decision."""
-        logprob, old, advantage = (x.need(name, by="SAPO") for name in ("logprob", "logprob_old", "advantage"))
-        return sapo_terms(logprob, old, advantage, x.mask, self.tau_pos, self.tau_neg, self.sequence_level)
+        return sapo_terms(*x.decisions(by="SAPO"), self.tau_pos, self.tau_neg, self.sequence_level)
 
 
 def _check_temperatures(tau_pos: float, tau_neg: float) -> None:

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
+from rlinf.algorithms.checks import expect_not_negative
 from rlinf.algorithms.elementwise import keep
 from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.losses.policy_loss import LossInputs, PolicyLoss
 from rlinf.algorithms.losses.ratio import LOG_RATIO_BOUND, check_logprobs, log_ratio, masked_gain
 from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, in_tiles, like, per_decision, zero_masked
-from rlinf.core.config import expect_range
 from rlinf.core.data import LossOutput
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def vespo(
         ConfigError: a c is out of range; the message names it.
     """
     shape = {"c1_pos": c1_pos, "c2_pos": c2_pos, "c1_neg": c1_neg, "c2_neg": c2_neg}
-    _check(**shape)
+    expect_not_negative(**shape)
     terms = partial(vespo_terms, **shape)
     return in_tiles(terms, aggregation, logprob=logprob, logprob_old=logprob_old, advantage=advantage, mask=mask)
 
@@ -103,14 +103,8 @@ class VESPO(PolicyLoss):
 
     def __post_init__(self) -> None:
         PolicyLoss.__post_init__(self)
-        _check(self.c1_pos, self.c2_pos, self.c1_neg, self.c2_neg)
+        expect_not_negative(c1_pos=self.c1_pos, c2_pos=self.c2_pos, c1_neg=self.c1_neg, c2_neg=self.c2_neg)
 
     def policy_terms(self, x: LossInputs) -> Terms:
         """The weighted policy gradient of each decision."""
-        logprob, old, advantage = (x.need(name, by="VESPO") for name in ("logprob", "logprob_old", "advantage"))
-        return vespo_terms(logprob, old, advantage, x.mask, self.c1_pos, self.c2_pos, self.c1_neg, self.c2_neg)
-
-
-def _check(c1_pos: float, c2_pos: float, c1_neg: float, c2_neg: float) -> None:
-    for name, value in {"c1_pos": c1_pos, "c2_pos": c2_pos, "c1_neg": c1_neg, "c2_neg": c2_neg}.items():
-        expect_range(name, value, 0.0, float("inf"))
+        return vespo_terms(*x.decisions(by="VESPO"), self.c1_pos, self.c2_pos, self.c1_neg, self.c2_neg)

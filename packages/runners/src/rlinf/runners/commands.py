@@ -90,15 +90,10 @@ def evaluate(args: Sequence[str]) -> int:
 
 
 def eval_app(argv: Sequence[str], *, config_dir: Path, description: str) -> int:
-    """What an evaluating app does with its arguments: a checkpoint or the name of a recipe, then overrides.
-
-    Args:
-        argv: the arguments.
-        config_dir: where recipes are looked for.
-        description: of the app.
+    """What an evaluating app does with its arguments, which are those of `parse_evaluation`.
 
     Raises:
-        ConfigError: the task type is not evaluated without training.
+        ConfigError: see there; or the task type is not evaluated without training.
     """
     command = parse_evaluation(argv, config_dir=config_dir, description=description)
     # All are read before the first begins, so that a fault of the last one costs nothing.

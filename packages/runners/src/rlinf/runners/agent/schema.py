@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from rlinf.core.agents import EndpointConfig, Workflow
 from rlinf.core.errors import ConfigError
@@ -86,6 +86,10 @@ _NOT_MEASURED = ("endpoint", "max_concurrent", "max_failed_share", "tool_workers
 class AgentConfig(ReasoningConfig):
     """A whole run; every choice by name is already made and its parameters are checked."""
 
+    can_compare_with_greedy: ClassVar[bool] = False
+    """What tools answer is part of an episode, and there is no likeliest one."""
+    can_compare_tokens: ClassVar[bool] = False
+    """Rows of one problem may be of several agents, and what tools answer stands between their tokens."""
     agent: AgentSection
 
     @property
@@ -101,16 +105,6 @@ class AgentConfig(ReasoningConfig):
     @property
     def can_move_work(self) -> bool:
         """What tools have seen and done can't be gone on with elsewhere."""
-        return False
-
-    @property
-    def can_compare_with_greedy(self) -> bool:
-        """What tools answer is part of an episode, and there is no likeliest one."""
-        return False
-
-    @property
-    def can_compare_tokens(self) -> bool:
-        """Rows of one problem may be of several agents, and what tools answer stands between their tokens."""
         return False
 
     @property

@@ -45,6 +45,15 @@ def apply(cfg: C, rules: Iterable[Rule[C]]) -> None:
     refuse([fault for rule in rules if (fault := rule(cfg)) is not None])
 
 
+def fault_of(check: Callable[[], object]) -> ConfigError | None:
+    """What a check refuses; None if nothing."""
+    try:
+        check()
+    except ConfigError as error:
+        return error
+    return None
+
+
 def together(faults: Iterable[ConfigError]) -> ConfigError | None:
     """Several faults of one rule as one; None without any."""
     found = list(faults)

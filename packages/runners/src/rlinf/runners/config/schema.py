@@ -291,9 +291,14 @@ class RunConfig:
     """The mapping that all this was read from; a checkpoint carries it, so that an evaluation needs nothing else."""
 
     @property
+    def optimizer_steps_per_iteration(self) -> int:
+        """Optimizer steps in one iteration."""
+        return 1
+
+    @property
     def optimizer_steps(self) -> int:
         """Optimizer steps of the whole run, over which schedules span."""
-        return self.runner.max_steps
+        return self.runner.max_steps * self.optimizer_steps_per_iteration
 
     @property
     def action_size(self) -> int | None:

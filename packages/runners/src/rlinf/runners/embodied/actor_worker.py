@@ -27,7 +27,7 @@ from rlinf.runners.embodied_sft.co_training import CoTraining
 from rlinf.runners.lazy import torch
 from rlinf.runners.training.agreement import coarsest, decision_logprobs, decision_scores
 from rlinf.runners.training.data_shares import uncounted
-from rlinf.runners.training.devices import device_of, placed
+from rlinf.runners.training.devices import build_trainer, device_of, placed
 from rlinf.runners.training.finite import check_credit, check_finite
 from rlinf.runners.training.offloading import Offloading
 from rlinf.runners.training.products import choose_products
@@ -65,13 +65,7 @@ class EmbodiedFSDPActor(Worker):
         self._topology = topology
         self._policy = self._starting_policy(topology)
         keeping = keeping_reference(self.cfg.actor.trainer, self.cfg.reference)
-        trainer: Trainer = (keeping or self.cfg.actor.trainer).build(
-            self._policy,
-            rank=self.rank,
-            world_size=self.world_size,
-            rendezvous=self.rendezvous,
-            training_steps=self.cfg.optimizer_steps,
-        )
+        trainer = build_trainer(keeping or self.cfg.actor.trainer, self._policy, self, self.cfg.optimizer_steps)
         if isinstance(self.cfg.algorithm.loss, PolicyLoss) and not isinstance(trainer, TakesPolicyLoss):
             found = f"'{self.cfg.actor.training_backend}' trains on scores alone, '{self.cfg.algorithm.loss_type}' asks for more"
             raise ConfigError("actor.training_backend", found, "Use fsdp.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 from rlinf.core.declarations import MadeForSimulators, RunsElsewhere, action_size_of, texts_of, traits_of
 from rlinf.core.envs.robots import LetsHumansAct
@@ -261,14 +261,11 @@ class RolloutConfig:
 class PlayedConfig(RunConfig):
     """What env and rollout workers read of a run, however it learns."""
 
+    keeps_observations: ClassVar[bool] = False
+    """Whether trajectories carry what was seen (`Trajectory.observation`), beside what the policy keeps to score a decision."""
     env: EnvSection
     rollout: RolloutConfig
     actor: PublishingConfig
-
-    @property
-    def keeps_observations(self) -> bool:
-        """Whether trajectories carry what was seen (`Trajectory.observation`), beside what the policy keeps to score a decision."""
-        return False
 
     @property
     def trains_on_arrival(self) -> bool:
@@ -379,10 +376,4 @@ class EmbodiedConfig(PlayedConfig):
 
     @property
     def optimizer_steps_per_iteration(self) -> int:
-        """Optimizer steps in one iteration."""
         return self.algorithm.update_epoch * math.ceil(self.decisions_per_iteration / self.actor.global_batch_size)
-
-    @property
-    def optimizer_steps(self) -> int:
-        """Optimizer steps of the whole run, over which schedules span."""
-        return self.runner.max_steps * self.optimizer_steps_per_iteration

@@ -12,7 +12,7 @@ from rlinf.core.capabilities import FitsStatistics, HasSFTLoss, TakesPolicyLoss
 from rlinf.core.data import Batch, EnvSpec
 from rlinf.core.data.offline import ADVANTAGE_LABELS, OfflineEpisode, OfflineSource
 from rlinf.core.declarations import traits_of
-from rlinf.core.errors import ConfigError, RLinfError
+from rlinf.core.errors import ConfigError
 from rlinf.core.metrics import Statistic
 from rlinf.core.protocols import WeightSync
 from rlinf.core.random import keyed_seed
@@ -41,7 +41,7 @@ class _State:
     validation: Demonstrations
 
 
-class PolicySFTActor(FineTuningWorker):
+class PolicySFTActor(FineTuningWorker[_State]):
     """One rank of data-parallel training on demonstrations.
 
     Args:
@@ -54,7 +54,6 @@ class PolicySFTActor(FineTuningWorker):
     def __init__(self, cfg: EmbodiedSFTConfig, spec: EnvSpec | None = None) -> None:
         super().__init__(cfg)
         self._spec = spec
-        self._state: _State | None = None
 
     def init_worker(self) -> int:
         """Reads the episodes and builds the trainer; every rank calls it. Returns how many examples there are.
@@ -158,11 +157,6 @@ class PolicySFTActor(FineTuningWorker):
             return Valuation(self._ready().tasks)
         seed = keyed_seed(self.cfg.runner.seed, purpose, step, self.rank)
         return Imitation(self._ready().tasks, torch.Generator().manual_seed(seed))
-
-    def _ready(self) -> _State:
-        if self._state is None:
-            raise RLinfError(f"actor[{self.rank}]", "has no examples yet", "Call init_worker() first.")
-        return self._state
 
 
 def _uncounted(batch: Batch[Any]) -> Batch[Any]:

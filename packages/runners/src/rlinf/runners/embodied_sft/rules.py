@@ -12,7 +12,7 @@ from rlinf.core.data.offline import OfflineSource
 from rlinf.core.declarations import KnowsExpert, traits_of
 from rlinf.core.errors import ConfigError, refuse
 from rlinf.core.registry import ENVS
-from rlinf.runners.config.rules import Rule, acts, no_idle_critic, no_idle_reference, placement, together
+from rlinf.runners.config.rules import Rule, acts, fault_of, no_idle_critic, no_idle_reference, placement, together
 from rlinf.runners.config.sections import Section
 from rlinf.runners.embodied.description import described
 from rlinf.runners.embodied.schema import EvalEnvConfig
@@ -92,13 +92,7 @@ def _critic(cfg: EmbodiedSFTConfig) -> ConfigError | None:
 
 
 def _grows(cfg: EmbodiedSFTConfig) -> ConfigError | None:
-    if cfg.dagger is None:
-        return None
-    try:
-        growing(cfg)
-    except ConfigError as error:
-        return error
-    return None
+    return None if cfg.dagger is None else fault_of(lambda: growing(cfg))
 
 
 EMBODIED_SFT: Final[Sequence[Rule[EmbodiedSFTConfig]]] = (

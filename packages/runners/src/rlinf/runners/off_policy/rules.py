@@ -16,7 +16,7 @@ from rlinf.core.errors import ConfigError, refuse
 from rlinf.core.off_policy import Explores, LearnsFromReference, TrainsOffPolicy
 from rlinf.core.replay import available_memory, bytes_of_observation
 from rlinf.runners.checkpoints.run_folder import run_folder
-from rlinf.runners.config.rules import Rule
+from rlinf.runners.config.rules import Rule, fault_of
 from rlinf.runners.config.sections import Section, resolved
 from rlinf.runners.embodied.rules import PLAYED
 from rlinf.runners.off_policy.demo_buffer import PLACE, recorded_slots, unfit_demonstrations
@@ -106,11 +106,7 @@ def _refers(cfg: OffPolicyConfig) -> ConfigError | None:
 
 def _trains(cfg: OffPolicyConfig) -> ConfigError | None:
     if isinstance(cfg.actor.trainer, TrainsOffPolicy):
-        try:
-            cfg.actor.trainer.check_off_policy()
-        except ConfigError as error:
-            return error
-        return None
+        return fault_of(cfg.actor.trainer.check_off_policy)
     return ConfigError("actor.training_backend", f"'{cfg.actor.training_backend}' does not train off-policy", "Use fsdp.")
 
 

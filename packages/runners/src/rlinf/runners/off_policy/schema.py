@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from rlinf.core.config import expect_range
 from rlinf.core.data import ArraySpec, EnvSpec
@@ -102,12 +102,9 @@ class OffPolicyAlgorithmConfig:
 class OffPolicyConfig(PlayedConfig):
     """A whole run; every choice by name is already made and its parameters are checked."""
 
+    keeps_observations: ClassVar[bool] = True
+    """A replay buffer needs what was seen, final observations too."""
     algorithm: OffPolicyAlgorithmConfig
-
-    @property
-    def keeps_observations(self) -> bool:
-        """A replay buffer needs what was seen, final observations too."""
-        return True
 
     def plays(self, step: int) -> bool:
         return step >= self.algorithm.offline_steps

@@ -40,7 +40,7 @@ from rlinf.runners.reasoning.scoring import (
 from rlinf.runners.reasoning.topology import ReasoningTopology
 from rlinf.runners.training.agreement import coarsest
 from rlinf.runners.training.data_shares import uncounted
-from rlinf.runners.training.devices import device_of, placed
+from rlinf.runners.training.devices import build_trainer, device_of, placed
 from rlinf.runners.training.finite import check_credit, check_finite
 from rlinf.runners.training.offloading import Offloading
 from rlinf.runners.training.publishing import publish
@@ -94,13 +94,7 @@ class ReasoningActor(Worker):
         policy = placed(build_policy(self.cfg, starting_weights=True), self)
         check_temperature(policy, self.cfg.rollout.sampling_params)
         keeping = None if topology.inference_ranks else keeping_reference(self.cfg.actor.trainer, self.cfg.reference)
-        trainer: Trainer = (keeping or self.cfg.actor.trainer).build(
-            policy,
-            rank=self.rank,
-            world_size=self.world_size,
-            rendezvous=self.rendezvous,
-            training_steps=self.cfg.optimizer_steps,
-        )
+        trainer = build_trainer(keeping or self.cfg.actor.trainer, policy, self, self.cfg.optimizer_steps)
         wants = self.cfg.reference.source != "none" and not topology.inference_ranks and keeping is None
         frozen = ReferencePolicy(self.cfg, device_of(self)) if wants else None
         rescorer = Rescorer(trainer, self.rank, self.world_size)

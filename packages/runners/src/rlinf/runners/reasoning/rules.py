@@ -12,6 +12,7 @@ from rlinf.core.rewards import HasOpinion, HasParts
 from rlinf.runners.config.rules import (
     Rule,
     below,
+    fault_of,
     moves_work,
     needs_met,
     no_idle_reference,
@@ -165,11 +166,7 @@ def _warm_start(cfg: ReasoningConfig) -> ConfigError | None:
 
 
 def _gate(cfg: ReasoningConfig) -> ConfigError | None:
-    try:
-        cfg.actor.build_gate()
-    except ConfigError as error:
-        return error
-    return None
+    return fault_of(cfg.actor.build_gate)
 
 
 REASONING: Final[Sequence[Rule[ReasoningConfig]]] = (

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Self, cast
+from typing import Any, ClassVar, Literal, Self, cast
 
 from rlinf.core.capabilities import HasCasting, HasPrecision, PacksRows
 from rlinf.core.config import expect_range, expect_seconds
@@ -243,6 +243,10 @@ class ReasoningEvalConfig:
 class ReasoningConfig(RunConfig):
     """A whole run; every choice by name is already made and its parameters are checked."""
 
+    can_compare_with_greedy: ClassVar[bool] = True
+    """A response is written from its prompt alone, so that the likeliest one can be written, too."""
+    can_compare_tokens: ClassVar[bool] = True
+    """Responses to one problem begin in the same column, so that they can be compared token by token."""
     runner: ReasoningRunnerConfig
     data: DataConfig
     rollout: GenerationConfig
@@ -284,13 +288,7 @@ class ReasoningConfig(RunConfig):
 
     @property
     def optimizer_steps_per_iteration(self) -> int:
-        """Optimizer steps in one iteration."""
         return self.algorithm.update_epoch * math.ceil(self.responses_per_iteration / self.actor.global_batch_size)
-
-    @property
-    def optimizer_steps(self) -> int:
-        """Optimizer steps of the whole run, over which schedules span."""
-        return self.runner.max_steps * self.optimizer_steps_per_iteration
 
     @property
     def rollout_model(self) -> ModelSection:
@@ -312,19 +310,9 @@ class ReasoningConfig(RunConfig):
         return replace(self.rollout.sampling_params, temperature=self.eval.temperature)
 
     @property
-    def can_compare_with_greedy(self) -> bool:
-        """A response is written from its prompt alone, so that the likeliest one can be written, too."""
-        return True
-
-    @property
     def compares_with_greedy(self) -> bool:
         """Whether the advantage compares responses with the likeliest one, which is then written and scored for each problem."""
         return "baseline" in needs_of(self.algorithm.advantage)
-
-    @property
-    def can_compare_tokens(self) -> bool:
-        """Responses to one problem begin in the same column, so that they can be compared token by token."""
-        return True
 
     @property
     def sums_squares(self) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 from rlinf.core.capabilities import LanguageModelPolicy
 from rlinf.core.data import Batch, Weights
-from rlinf.core.errors import ConfigError, RLinfError
+from rlinf.core.errors import ConfigError
 from rlinf.core.language.problems import Tokenizer
 from rlinf.core.metrics import Metric, Statistic
 from rlinf.core.random import keyed_seed
@@ -34,14 +34,10 @@ class _State:
     validation: Sequence[Example]
 
 
-class SFTActor(FineTuningWorker):
+class SFTActor(FineTuningWorker[_State]):
     """One rank of data-parallel training on worked solutions."""
 
     cfg: SFTConfig
-
-    def __init__(self, cfg: SFTConfig) -> None:
-        super().__init__(cfg)
-        self._state: _State | None = None
 
     def init_worker(self) -> int:
         """Reads the examples and builds the trainer; every rank calls it. Returns how many examples there are.
@@ -111,8 +107,3 @@ class SFTActor(FineTuningWorker):
             found = f"expected 1 for learning from examples, found {policy.temperature:g}"
             raise ConfigError("actor.model.temperature", found, "Leave it out.")
         return placed(policy, self)
-
-    def _ready(self) -> _State:
-        if self._state is None:
-            raise RLinfError(f"actor[{self.rank}]", "has no trainer yet", "Call init_worker() first.")
-        return self._state

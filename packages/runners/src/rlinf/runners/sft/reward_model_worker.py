@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlinf.core.capabilities import TakesPolicyLoss
 from rlinf.core.data import Batch, LossOutput, Trajectory, Weights
-from rlinf.core.errors import ConfigError, RLinfError
+from rlinf.core.errors import ConfigError
 from rlinf.core.language.problems import Tokenizer
 from rlinf.core.metrics import Statistic
 from rlinf.core.random import keyed_seed
@@ -55,14 +55,10 @@ class _State:
     trainer: TakesPolicyLoss
 
 
-class RewardModelActor(FineTuningWorker):
+class RewardModelActor(FineTuningWorker[_State]):
     """One rank of data-parallel training on pairs of responses."""
 
     cfg: RewardModelConfig
-
-    def __init__(self, cfg: RewardModelConfig) -> None:
-        super().__init__(cfg)
-        self._state: _State | None = None
 
     def init_worker(self) -> int:
         """Reads the pairs and builds the trainer; every rank calls it. Returns how many pairs there are.
@@ -132,11 +128,6 @@ class RewardModelActor(FineTuningWorker):
             found = f"{type(policy).__name__} can't learn from pairs"
             raise ConfigError("actor.model.model_type", found, "Choose sequence_reward.")
         return placed(policy, self)
-
-    def _ready(self) -> _State:
-        if self._state is None:
-            raise RLinfError(f"actor[{self.rank}]", "has no pairs yet", "Call init_worker() first.")
-        return self._state
 
 
 def _padded(texts: Sequence[Sequence[int]], width: int, pad: int) -> dict[str, Tensor]:

@@ -98,9 +98,8 @@ class FineTuningConfig(RunConfig):
     actor: SFTActorConfig
 
     @property
-    def optimizer_steps(self) -> int:
-        """Optimizer steps of the whole run."""
-        return self.runner.max_steps * self.runner.steps_per_iteration
+    def optimizer_steps_per_iteration(self) -> int:
+        return self.runner.steps_per_iteration
 
     @property
     def exports(self) -> bool:
@@ -109,28 +108,26 @@ class FineTuningConfig(RunConfig):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SFTConfig(FineTuningConfig):
-    """A whole run; every choice by name is already made and its parameters are checked."""
+class _ExportingConfig(FineTuningConfig):
+    """A run on texts, whose model other programs read."""
 
     runner: SFTRunnerConfig
-    data: SFTDataConfig
-    actor: SFTActorConfig
 
     @property
     def exports(self) -> bool:
-        """Whether the folder `huggingface` is written at the end."""
+        """Whether the folder `huggingface` is written at the end; `reward.model.model_path` takes that of a reward model."""
         return self.runner.export
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RewardModelConfig(FineTuningConfig):
+class SFTConfig(_ExportingConfig):
+    """A whole run; every choice by name is already made and its parameters are checked."""
+
+    data: SFTDataConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardModelConfig(_ExportingConfig):
     """A run that trains a reward model on pairs; `global_batch_size` and `micro_batch_size` count pairs."""
 
-    runner: SFTRunnerConfig
     data: PairsDataConfig
-    actor: SFTActorConfig
-
-    @property
-    def exports(self) -> bool:
-        """Whether the folder `huggingface` is written at the end, which `reward.model.model_path` takes."""
-        return self.runner.export

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError, RLinfError
@@ -17,10 +17,13 @@ from rlinf.runners.lazy import torch
 from rlinf.runners.sft.examples import drawn
 from rlinf.runners.sft.schema import FineTuningConfig
 from rlinf.runners.training.data_shares import share_of
+from rlinf.runners.training.devices import build_trainer
+
+S = TypeVar("S")
 
 
-class FineTuningWorker(Worker, ABC):
-    """One rank of data-parallel training.
+class FineTuningWorker(Worker, ABC, Generic[S]):
+    """One rank of data-parallel training; `S` is what it works with once it is initialised.
 
     Args:
         cfg: the configuration of the run.
@@ -29,6 +32,7 @@ class FineTuningWorker(Worker, ABC):
     def __init__(self, cfg: FineTuningConfig) -> None:
         self.cfg = cfg
         self._trainer: Trainer | None = None
+        self._state: S | None = None
 
     @abstractmethod
     def init_worker(self) -> int:
@@ -75,13 +79,7 @@ class FineTuningWorker(Worker, ABC):
             load_starting_weights(policy, self.cfg.runner.ckpt_path, model=self.cfg.actor.model, spec=spec)
         if prepare is not None:
             prepare()
-        self._trainer = self.cfg.actor.trainer.build(
-            policy,
-            rank=self.rank,
-            world_size=self.world_size,
-            rendezvous=self.rendezvous,
-            training_steps=self.cfg.optimizer_steps,
-        )
+        self._trainer = build_trainer(self.cfg.actor.trainer, policy, self, self.cfg.optimizer_steps)
 
     def train_steps(self, first: int, count: int) -> Mapping[str, Statistic]:
         """Takes optimizer steps; every rank calls it.
@@ -110,6 +108,11 @@ class FineTuningWorker(Worker, ABC):
     def close(self) -> None:
         """Leaves the other ranks; every rank calls it, last."""
         self.trainer.close()
+
+    def _ready(self) -> S:
+        if self._state is None:
+            raise RLinfError(f"actor[{self.rank}]", "has no examples yet", "Call init_worker() first.")
+        return self._state
 
     @property
     def trainer(self) -> Trainer:

@@ -60,6 +60,24 @@ def test_real_time_chunking_that_cannot_be_honoured_is_refused_with_its_keys(
         embodied(unguided, recipe=recipe)
 
 
+@pytest.mark.parametrize(
+    ("recipe", "override", "message"),
+    [
+        ("tabletop_openvla_ppo", "enable_torch_compile", r"^rollout\.enable_torch_compile: 'openvla' does not say .* choose pi0"),
+        ("tabletop_rlt_pi0", "enable_torch_compile", r"^rollout\.enable_torch_compile: 'rlt' does not say"),
+        (
+            "tabletop_pi0_ppo",
+            "enable_cuda_graph",
+            r"^rollout\.enable_cuda_graph: only what is compiled .* Set enable_torch_",
+        ),
+    ],
+)
+def test_what_cannot_be_compiled_is_refused(recipe: str, override: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        composed(f"rollout.{override}=true", recipe=recipe)
+    assert re.search(message, str(caught.value)), str(caught.value)
+
+
 def test_a_format_of_another_simulator_is_refused_before_anything_is_built() -> None:
     """Once, though evaluations take the wrappers over; those of a wrapper that may change actions are not known."""
     wrapped = "env.train.wrappers=[{type: action_format, format: %s}]"

@@ -30,6 +30,23 @@ def test_all_modes_give_the_same_losses(app: Any, recipes: tuple[str, ...]) -> N
                 assert found[name] == pytest.approx(expected[name], abs=1e-5), f"{recipe}, step {expected['step']}: {name}"
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_compiled_policy_decides_as_before(app: Any) -> None:
+    """In training and evaluation, which have other numbers of rows, and after new weights; what is compiled rounds otherwise."""
+    rows: list[list[dict[str, float]]] = []
+    for compiled in ("false", "true"):
+        short = ("cluster.backend=local", "runner.max_steps=2", "env.eval.final_episodes=64", "env.eval.video_cfg.save_video=false")
+        code, said = app.train_here("--config-name", "tabletop_pi0_ppo", *short, f"rollout.enable_torch_compile={compiled}")
+        assert code == 0, said
+        rows.append(app.metrics("tabletop_pi0_ppo"))
+    for plain, one in zip(*rows, strict=True):
+        for name in plain.keys() & {*COMPARED, "env/success_once", "eval/success_once"}:
+            assert one[name] == pytest.approx(plain[name], abs=1e-5), name
+    gap = "train/logprob_gap/max_bound"
+    assert 0 < rows[1][0][gap] != rows[0][0][gap], "nothing was compiled"
+
+
 def test_another_seed_gives_other_losses(app: Any, tiny: list[str]) -> None:
     losses = []
     for seed in (1, 2):

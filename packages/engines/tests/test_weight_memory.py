@@ -4,7 +4,7 @@ import pytest
 from engines_text import text_batch, token_loss
 from test_masters import BrainWriter
 
-from rlinf.core.declarations import SaysMemory, WeightSize
+from rlinf.core.protocols import SaysMemory, WeightSize
 from rlinf.engines import FSDPConfig, FSDPTrainerConfig, MixedPrecision
 
 

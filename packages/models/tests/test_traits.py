@@ -2,6 +2,7 @@
 
 import inspect
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from rlinf.core.capabilities import LanguageModelPolicy, RealTimeChunkingPolicy,
 from rlinf.core.data.tree import tree_concatenate
 from rlinf.core.declarations import traits_of
 from rlinf.core.models import build_model
+from rlinf.core.protocols import CompiledPolicy
 from rlinf.core.random import RowGenerators
 from rlinf.core.registry import MODELS
 from rlinf.core.testing.policy import PolicyContract
@@ -47,6 +49,7 @@ def test_traits(name, params):
     assert _is(policy, RecurrentPolicy) == bool(traits.recurrent)
     assert _is(policy, LanguageModelPolicy) == bool(traits.language)
     assert _is(policy, RealTimeChunkingPolicy) == bool(traits.real_time_chunking)
+    assert _is(policy, CompiledPolicy) == bool(traits.compiled)
     if traits.row_generators:
         _draws_alone(contract, policy)
     if traits.temperature is not None:
@@ -54,6 +57,31 @@ def test_traits(name, params):
     if traits.entropy is not None:
         evaluation = policy.default_forward(contract.batch([decision]))
         assert (evaluation.entropy is not None) == traits.entropy
+
+
+@pytest.mark.parametrize(
+    ("name", "backend"),
+    [
+        ("gr00t", "eager"),
+        ("pi0", "eager"),
+        *(pytest.param(name, "inductor", marks=pytest.mark.slow) for name in ("gr00t", "pi0", "pi05")),
+    ],
+)
+def test_what_is_compiled_decides_as_before_and_follows_new_weights(name, backend, monkeypatch):
+    """`eager` only traces, in seconds: what can't be traced fails there, and so would weights that were taken for constants."""
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend, fullgraph=True))
+    plain, compiled, other = (
+        build_model(MODELS.build(name, {"preset": "tiny"}, place="model"), TINY, seed=seed, place="model") for seed in (0, 0, 1)
+    )
+    contract = PolicyContract(policy=plain, spec=TINY, as_array=torch.as_tensor, generator=torch.Generator().manual_seed)
+    observation = contract.observation(3)
+    compiled.enable_torch_compile()
+    for policy in (plain, other):
+        compiled.load(policy.weights())
+        found = compiled.predict_action_batch(observation, generator=torch.Generator().manual_seed(5))
+        expected = policy.predict_action_batch(observation, generator=torch.Generator().manual_seed(5))
+        torch.testing.assert_close(found.action, expected.action, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(found.logprob, expected.logprob, rtol=1e-4, atol=1e-4)
 
 
 def _is(policy, protocol):

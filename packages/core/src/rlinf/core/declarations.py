@@ -100,6 +100,8 @@ class PolicyTraits:
     """Whether it takes `rlinf.core.random.RowGenerators` as a generator, and so can decide for several requests in one pass."""
     real_time_chunking: bool | None = None
     """Whether it can decide while its last chunk is still executed (`rlinf.core.capabilities.RealTimeChunkingPolicy`)."""
+    compiled: bool | None = None
+    """Whether it can be compiled (`rlinf.core.protocols.CompiledPolicy`)."""
 
 
 @runtime_checkable
@@ -304,37 +306,6 @@ class ChecksRanks(Protocol):
 
         Raises:
             ConfigError: names the key that does not go with them.
-        """
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WeightSize:
-    """One weight of a model as it is built."""
-
-    elements: int
-    """How many numbers it has."""
-    bytes_each: int
-    """The size of one."""
-    trained: bool
-    """Whether an optimizer changes it."""
-
-    @property
-    def bytes(self) -> int:
-        """The size of all."""
-        return self.elements * self.bytes_each
-
-
-@runtime_checkable
-class SaysMemory(Protocol):
-    """A trainer's configuration that says what its state takes on the device of one rank."""
-
-    def bytes_per_rank(self, weights: Sequence[WeightSize], world_size: int) -> Mapping[str, int]:
-        """Bytes of `weights`, `gradients` and `optimizer`, without activations and what is gathered for a moment.
-
-        Args:
-            weights: of the model.
-            world_size: how many ranks train together.
         """
         ...
 

@@ -6,6 +6,7 @@ Those of a cluster are in `rlinf.core.cluster.protocols`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -67,6 +68,15 @@ class HasObservationStatistics(Protocol):
 
     def observe(self, batch: Batch[Any], *, all_reduce: AllReduce | None = None) -> None:
         """Adds the observations of a batch; called once an iteration, after the batch was trained on, on every rank."""
+        ...
+
+
+@runtime_checkable
+class CompiledPolicy(Protocol):
+    """A policy of which what it repeats for each decision can be compiled."""
+
+    def enable_torch_compile(self, mode: str = "default") -> None:
+        """Compiles it when it is next used, in a mode of `torch.compile`; `reduce-overhead` also captures CUDA graphs."""
         ...
 
 
@@ -172,6 +182,37 @@ class TrainerConfig(Protocol):
         """A trainer of `policy` as one of `world_size` ranks that meet at `rendezvous`; every rank calls it.
 
         `training_steps` are the optimizer steps of the whole run, over which schedules span.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightSize:
+    """One weight of a model as it is built."""
+
+    elements: int
+    """How many numbers it has."""
+    bytes_each: int
+    """The size of one."""
+    trained: bool
+    """Whether an optimizer changes it."""
+
+    @property
+    def bytes(self) -> int:
+        """The size of all."""
+        return self.elements * self.bytes_each
+
+
+@runtime_checkable
+class SaysMemory(Protocol):
+    """A trainer's configuration that says what its state takes on the device of one rank."""
+
+    def bytes_per_rank(self, weights: Sequence[WeightSize], world_size: int) -> Mapping[str, int]:
+        """Bytes of `weights`, `gradients` and `optimizer`, without activations and what is gathered for a moment.
+
+        Args:
+            weights: of the model.
+            world_size: how many ranks train together.
         """
         ...
 

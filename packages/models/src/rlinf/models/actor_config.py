@@ -97,6 +97,7 @@ def acting(
     largest_action: int | None = None,
     largest_action_key: str = "",
     sampling: FlowSampling | None = None,
+    compiled: bool = False,
 ) -> PolicyTraits:
     """The traits of a policy of control steps, whose `add_value_head` decides whether it has a critic; a flow has `sampling`."""
     return PolicyTraits(
@@ -120,6 +121,7 @@ def acting(
         # All that act here draw by `flow.draws`, which takes a generator for each run of rows.
         row_generators=True,
         real_time_chunking=sampling is not None,
+        compiled=compiled,
     )
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rlinf.core.config import expect_at_least
 from rlinf.core.data import EnvSpec
-from rlinf.core.declarations import WeightSize
 from rlinf.core.errors import ConfigError
 from rlinf.core.off_policy import Objective
+from rlinf.core.protocols import WeightSize
 from rlinf.engines.fsdp.config import CheckpointConfig, FSDPConfig
 from rlinf.engines.optim.config import OptimConfig
 
@@ -66,7 +66,7 @@ class FSDPTrainerConfig:
         self.fsdp_config.shards(world_size)
 
     def bytes_per_rank(self, weights: Sequence[WeightSize], world_size: int) -> dict[str, int]:
-        """What weights, gradients and optimizer take on a rank's device; see `rlinf.core.declarations.SaysMemory`.
+        """What weights, gradients and optimizer take on a rank's device; see `rlinf.core.protocols.SaysMemory`.
 
         With shards, each rank has its share of the weights and of the optimizer's two moments; gradients are whole until the last
         micro-batch, unless `enable_gradient_accumulation` is off. Trained weights of less than float32 are kept in float32.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -41,6 +42,7 @@ from rlinf.models.seeding import seeded_weights
 
 # `noise_s` of the public code.
 _TIME_SCALE = 0.999
+Velocity = Callable[[Tensor, Tensor, Conditioning, int], tuple[Tensor, Tensor]]
 
 
 class GR00TPolicy(BasePolicy):
@@ -71,6 +73,7 @@ class GR00TPolicy(BasePolicy):
         # The tiny shape has fewer robots than there are tags.
         self.embodiment = EMBODIMENTS[config.embodiment_tag] % shape.head.embodiments
         self.noise_shape = (shape.head.horizon, shape.head.action_size)
+        self._compiled: Velocity | None = None
         self.backbone = EagleBackbone(shape)
         self.head = ActionHead(shape.head, shape.language.width)
         self.state_norm = Normalizer(reader.state_size, "min_max", constant=0.0)
@@ -168,6 +171,10 @@ class GR00TPolicy(BasePolicy):
         """Follows the schedule of the noise; see `rlinf.core.capabilities.HasExplorationSchedule`."""
         self.sampler.level = self.config.sampling.level(step)
 
+    def enable_torch_compile(self, mode: str = "default") -> None:
+        """Compiles the head's denoising step; see `rlinf.core.protocols.CompiledPolicy`."""
+        self._compiled = cast("Velocity", torch.compile(self.head.velocity, mode=mode, dynamic=False))
+
     def _context(self, env_obs: Tree[Any]) -> dict[str, Tensor]:
         """What the networks see of observations, as small as it can be kept."""
         device = self.head.position.device
@@ -201,7 +208,7 @@ class GR00TPolicy(BasePolicy):
 
         def field(x: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
             # In float64, so that 1 − τ is not rounded once more before its bucket is taken.
-            velocity, hidden = self.head.velocity(x, 1.0 - time.double(), given, self.embodiment)
+            velocity, hidden = (self._compiled or self.head.velocity)(x, 1.0 - time.double(), given, self.embodiment)
             return -velocity.float(), hidden.float()
 
         return field

@@ -94,6 +94,7 @@ class GR00TPolicyConfig:
             chunk=self.num_action_chunks,
             largest_action=None if self._preset is None else self._preset.head.action_size,
             sampling=self.sampling,
+            compiled=True,
         )
 
     @property

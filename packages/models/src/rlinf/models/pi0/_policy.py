@@ -193,7 +193,7 @@ class PiPolicy(BasePolicy):
         self.sampler.level = self.config.sampling.level(step)
 
     def enable_torch_compile(self, mode: str = "default") -> None:
-        """Compiles the expert's denoising step, in a mode of `torch.compile`; "reduce-overhead" also captures a CUDA graph."""
+        """Compiles the expert's denoising step; see `rlinf.core.protocols.CompiledPolicy`."""
         self._compiled = cast("Velocity", torch.compile(self.network.velocity, mode=mode, dynamic=False))
 
     @property

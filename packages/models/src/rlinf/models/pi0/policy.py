@@ -89,6 +89,7 @@ class PiConfig:
             largest_action=self.max_action_dim or (None if self._preset is None else self._preset.max_action_dim),
             largest_action_key="max_action_dim",
             sampling=self.sampling,
+            compiled=True,
         )
 
     @property

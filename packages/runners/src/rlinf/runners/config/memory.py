@@ -12,9 +12,10 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from rlinf.core.data import ArraySpec, EnvSpec
-from rlinf.core.declarations import SaysMemory, WeightSize, traits_of
+from rlinf.core.declarations import traits_of
 from rlinf.core.errors import ConfigError
 from rlinf.core.models import build_model
+from rlinf.core.protocols import SaysMemory, WeightSize
 from rlinf.runners.config.schema import ModelSection, TrainingConfig
 
 _torch: Any = torch

@@ -1,4 +1,4 @@
-"""Rules about what becomes of a policy's actions: wrappers that convert them, and decisions that take time."""
+"""Rules about what becomes of a policy's actions: wrappers that convert them, the time of decisions, and compiling."""
 
 from __future__ import annotations
 
@@ -64,3 +64,11 @@ def real_time(cfg: PlayedConfig) -> ConfigError | None:
         except ConfigError as error:
             faults.append(error)
     return together(faults)
+
+
+def compiled(cfg: PlayedConfig) -> ConfigError | None:
+    """What a policy must have that is compiled."""
+    if not cfg.rollout.enable_torch_compile or traits_of(cfg.actor.model.config).compiled:
+        return None
+    problem = f"'{cfg.actor.model.model_type}' does not say that anything of it can be compiled (traits.compiled)"
+    return ConfigError("rollout.enable_torch_compile", problem, "Set it to false, or choose pi0, pi05 or gr00t.")

@@ -13,7 +13,7 @@ from rlinf.core.capabilities import HasExplorationSchedule, RealTimeChunkingPoli
 from rlinf.core.data import Decision, EnvSpec, Weights
 from rlinf.core.data.tree import tree_combine, tree_concatenate, tree_index, tree_leaves, tree_map
 from rlinf.core.errors import ConfigError, RLinfError
-from rlinf.core.protocols import Channel, Mode, Policy
+from rlinf.core.protocols import Channel, CompiledPolicy, Mode, Policy
 from rlinf.core.random import RowGenerators, keyed_seed
 from rlinf.core.worker import Worker
 from rlinf.runners.checkpoints.starting_weights import load_starting_weights
@@ -58,8 +58,11 @@ class MultiStepRolloutWorker(Worker):
         self._topology = topology
         seed = keyed_seed(self.cfg.runner.seed, "model")
         built = self.cfg.actor.model.build(topology.spec, seed=seed).eval()
+        rollout = self.cfg.rollout
+        if rollout.enable_torch_compile:
+            cast("CompiledPolicy", built).enable_torch_compile("reduce-overhead" if rollout.enable_cuda_graph else "default")
         policy = built if self._wrap is None else self._wrap(built, topology.spec)
-        self._policy = policy if self.cfg.rollout.offload else placed(policy, self)
+        self._policy = policy if rollout.offload else placed(policy, self)
 
     def sync_model_from_actor(self, number: int | None = None) -> int:
         """Takes over the actor's weights; returns their version.

@@ -26,7 +26,7 @@ from rlinf.runners.config.rules import Rule, acts, needs_met, no_idle_critic, no
 from rlinf.runners.config.schema import ActorConfig
 from rlinf.runners.config.sections import Section, resolved, subsection
 from rlinf.runners.config.statistics import lacking_statistics
-from rlinf.runners.embodied.action_rules import formats, made_for, real_time
+from rlinf.runners.embodied.action_rules import compiled, formats, made_for, real_time
 from rlinf.runners.embodied.schema import EmbodiedConfig, PlayedConfig
 from rlinf.runners.embodied_sft.co_training import co_trains
 from rlinf.runners.task_types import read_run
@@ -343,6 +343,7 @@ PLAYED: Final[Sequence[Rule[PlayedConfig]]] = (
     formats,
     made_for,
     real_time,
+    compiled,
     _tasks,
     _overlapped,
 )

@@ -241,6 +241,11 @@ class RolloutConfig:
     """The most requests in one pass; null for any number. A request has a row for each environment of its slot."""
     batch_wait_ms: float = 0.0
     """How long `waiting` waits for more requests, from the first one on, before the policy decides for those that are there."""
+    enable_torch_compile: bool = False
+    """Whether what the policy repeats for each decision, the denoising step of a π0 or a GR00T, is compiled by `torch.compile`: at
+    its first use, which takes a minute or more, and anew for each number of rows."""
+    enable_cuda_graph: bool = False
+    """Whether what is compiled is also captured as a CUDA graph (`reduce-overhead`); without a GPU nothing is."""
     max_lag: int = 0
     """By how many weight updates a decision may be older than the weights that it trains; so many iterations are played ahead, with
     the newest weights as soon as they are there. 0 is synchronous: environments wait while the actor trains."""
@@ -248,6 +253,8 @@ class RolloutConfig:
     def __post_init__(self) -> None:
         positive(pipeline_stage_num=self.pipeline_stage_num, max_batched_requests=self.max_batched_requests)
         not_negative(max_lag=self.max_lag)
+        if self.enable_cuda_graph and not self.enable_torch_compile:
+            raise ConfigError("enable_cuda_graph", "only what is compiled is captured", "Set enable_torch_compile: true, too.")
         if not 0 <= self.batch_wait_ms < math.inf:
             raise ConfigError("batch_wait_ms", f"expected at least 0, found {self.batch_wait_ms:g}")
         if self.batch_wait_ms and self.batching != "waiting":

@@ -112,7 +112,6 @@ _EVAL: Final[Mapping[str, str]] = {
 _ROLLOUT: Final[Mapping[str, str]] = {
     "group_name": _NAMED,
     "channel": _CHANNEL,
-    **dict.fromkeys(("enable_torch_compile", "enable_cuda_graph"), _COMPILED),
     "enable_decoupled_mode": _BATCHING,
     "rollout_queue_size": "Set rollout.batching: waiting, with rollout.max_batched_requests.",
     "enable_offload": "Set rollout.offload; a reasoning run has actor.offload alone.",
@@ -347,6 +346,7 @@ OTHERWISE: Final[Mapping[str, str]] = {
     "rollout.gpu_memory_utilization": "It is vLLM's: SGLang has rollout.mem_fraction_static, and others take what they need.",
     "rollout.enforce_eager": "It is vLLM's: SGLang has rollout.server_args: {disable_cuda_graph: true}.",
     "rollout.offload": "Set actor.offload, with which actors and rollout workers take turns on their devices.",
+    **dict.fromkeys(("rollout.enable_torch_compile", "rollout.enable_cuda_graph"), _COMPILED),
     "rollout.group_size": "Set env.train.group_size.",
     "actor.fsdp_config": "It belongs to training_backend: fsdp; Megatron's keys are actor.tensor_model_parallel_size, …",
     "actor.model.gradient_checkpointing": "Set actor.fsdp_config.gradient_checkpointing, or actor.recompute (megatron).",

@@ -8,7 +8,13 @@ import pytest
 from test_gpu_embodied import OFF_POLICY, RECIPES, SHORT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-FEW = ("cluster.backend=local", "env.train.max_steps_per_rollout_epoch=8", "actor.global_batch_size=16", "runner.max_steps=3")
+FEW = (
+    "cluster.backend=local",
+    "env.train.total_num_envs=2",  # as many updates as decisions
+    "env.train.max_steps_per_rollout_epoch=8",
+    "actor.global_batch_size=16",
+    "runner.max_steps=3",
+)
 MORE = {"pendulum_redq": OFF_POLICY, **{recipe: changed for recipe, changed in RECIPES.items() if set(OFF_POLICY) <= set(changed)}}
 
 

@@ -3,6 +3,7 @@ import math
 import pytest
 import reference
 import torch
+from float_types import FLOATS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -72,7 +73,7 @@ def test_masked_columns_are_crossed():
 def episodes(draw):
     torch.manual_seed(draw(st.integers(0, 10_000)))
     shape = (draw(st.integers(1, 3)), draw(st.integers(1, 6)))
-    dtype = draw(st.sampled_from([torch.float64, torch.float32, torch.bfloat16]))
+    dtype = draw(FLOATS)
     mask = torch.rand(shape) < draw(st.sampled_from([0.0, 0.6, 1.0])) if draw(st.booleans()) else None
     reward, action_value, log_ratio = (torch.randn(shape, dtype=torch.float64).to(dtype) for _ in range(3))
     value = torch.randn(shape[0], shape[1] + 1, dtype=torch.float64).to(dtype)

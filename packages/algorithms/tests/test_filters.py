@@ -3,6 +3,7 @@ import math
 import pytest
 import reference
 import torch
+from float_types import FLOATS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from loss_cases import CASES, case
@@ -35,7 +36,7 @@ bound = st.none() | st.sampled_from([-0.5, 0.25, 0.5])
 
 
 @settings(max_examples=40)
-@given(scores, bound, bound, st.sampled_from([0.0, 0.25, 1.0]), st.sampled_from([torch.float64, torch.float32, torch.bfloat16]))
+@given(scores, bound, bound, st.sampled_from([0.0, 0.25, 1.0]), FLOATS)
 def test_equals_the_reference(rows, low, high, tolerance, dtype):
     low, high = (high, low) if low is not None and high is not None and low > high else (low, high)
     score, group = [s for s, _ in rows], [g for _, g in rows]

@@ -3,6 +3,7 @@ import math
 import pytest
 import reference
 import torch
+from float_types import FLOATS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -85,7 +86,7 @@ def test_a_group_that_agrees_gives_exactly_zero(dtype, value, size):
 def scored(draw):
     torch.manual_seed(draw(st.integers(0, 10_000)))
     rows = draw(st.integers(0, 9))
-    dtype = draw(st.sampled_from([torch.float64, torch.float32, torch.bfloat16]))
+    dtype = draw(FLOATS)
     coarse = draw(st.booleans())
     score = (torch.randint(0, 2, (rows,)) * 0.1 if coarse else torch.randn(rows, dtype=torch.float64)).to(dtype)
     names = torch.tensor(draw(st.sampled_from([[0, 1, 2], [5, -3, 5], [10**15, -(10**15), 3]])))

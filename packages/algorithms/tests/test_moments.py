@@ -3,6 +3,7 @@ import math
 import pytest
 import reference
 import torch
+from float_types import FLOATS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,12 +27,7 @@ def test_what_a_sum_of_squares_is_divided_by():
 
 
 @settings(max_examples=40)
-@given(
-    st.integers(0, 10_000),
-    st.sampled_from([torch.float64, torch.float32, torch.bfloat16]),
-    st.booleans(),
-    st.sampled_from([0.0, 0.3, 0.7, 1.0]),
-)
+@given(st.integers(0, 10_000), FLOATS, st.booleans(), st.sampled_from([0.0, 0.3, 0.7, 1.0]))
 def test_equals_its_specification(seed, dtype, unbiased, share):
     torch.manual_seed(seed)
     x, mask = torch.randn(3, 4).to(dtype), torch.rand(3, 4) < share

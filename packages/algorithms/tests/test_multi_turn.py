@@ -4,6 +4,7 @@ from dataclasses import replace
 import pytest
 import reference
 import torch
+from float_types import FLOATS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -53,9 +54,6 @@ def test_frames_and_videos_by_hand():
     torch.testing.assert_close(video, expected)
 
 
-dtypes = st.sampled_from([torch.float64, torch.float32, torch.bfloat16])
-
-
 def close(found, expected, dtype):
     assert found.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
     tolerance = 1e-7 if dtype == torch.float64 else 1e-4
@@ -67,7 +65,7 @@ def close(found, expected, dtype):
 @given(
     st.integers(0, 10_000),
     st.integers(0, 9),
-    dtypes,
+    FLOATS,
     st.booleans(),
     st.fixed_dictionaries(
         {
@@ -93,7 +91,7 @@ def test_turns_equal_their_specification(seed, rows, dtype, partly, options):
 
 
 @settings(max_examples=40)
-@given(st.integers(0, 10_000), st.integers(1, 5), st.integers(1, 4), dtypes, st.sampled_from(["frame", "video"]), st.booleans())
+@given(st.integers(0, 10_000), st.integers(1, 5), st.integers(1, 4), FLOATS, st.sampled_from(["frame", "video"]), st.booleans())
 def test_videos_equal_their_specification(seed, rows, columns, dtype, mode, unbiased):
     torch.manual_seed(seed)
     reward, mask = torch.randn(rows, columns).to(dtype), torch.rand(rows, columns) < 0.7

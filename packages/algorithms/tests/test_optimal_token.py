@@ -4,6 +4,7 @@ from dataclasses import replace
 import pytest
 import reference
 import torch
+from float_types import FLOATS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -67,7 +68,7 @@ def test_its_variance_is_the_least_of_all_baselines():
 @settings(max_examples=60)
 @given(
     st.integers(0, 10_000),
-    st.sampled_from([torch.float64, torch.float32, torch.bfloat16]),
+    FLOATS,
     st.sampled_from([0.0, 0.5, 1.0]),
     st.fixed_dictionaries(
         {"gamma": st.sampled_from([0.0, 0.9, 1.0]), "handle_zero_tail": st.booleans(), "eps": st.sampled_from([1e-8, 0.1])}

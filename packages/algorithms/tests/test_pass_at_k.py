@@ -3,6 +3,7 @@ import math
 import pytest
 import reference
 import torch
+from float_types import FLOATS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -51,7 +52,7 @@ def test_a_group_that_agrees_and_a_group_of_one_give_exactly_zero(scale):
     st.integers(0, 9),
     st.booleans(),
     st.booleans(),
-    st.sampled_from([torch.float64, torch.float32, torch.bfloat16]),
+    FLOATS,
     st.fixed_dictionaries(
         {
             "scale": st.sampled_from(["group", "batch", "none"]),

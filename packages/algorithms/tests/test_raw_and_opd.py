@@ -4,6 +4,7 @@ from dataclasses import replace
 import pytest
 import reference
 import torch
+from float_types import FLOATS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -32,13 +33,7 @@ def test_raw_by_hand():
 
 
 @settings(max_examples=40)
-@given(
-    st.integers(0, 10_000),
-    st.integers(1, 4),
-    st.integers(1, 5),
-    st.sampled_from([torch.float64, torch.float32, torch.bfloat16]),
-    st.booleans(),
-)
+@given(st.integers(0, 10_000), st.integers(1, 4), st.integers(1, 5), FLOATS, st.booleans())
 def test_equal_their_specifications(seed, rows, columns, dtype, flag):
     torch.manual_seed(seed)
     one, two = (torch.randn(rows, columns, dtype=torch.float64).to(dtype) for _ in range(2))

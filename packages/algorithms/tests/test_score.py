@@ -3,6 +3,7 @@ import math
 import pytest
 import reference
 import torch
+from float_types import FLOATS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,9 +29,7 @@ def test_a_decision_of_many_elements_has_the_sum_of_their_log_probabilities():
 
 
 @settings(max_examples=40)
-@given(
-    st.integers(0, 10_000), st.integers(0, 4), st.integers(1, 6), st.sampled_from([torch.float64, torch.float32, torch.bfloat16])
-)
+@given(st.integers(0, 10_000), st.integers(0, 4), st.integers(1, 6), FLOATS)
 def test_equals_its_specification(seed, rows, columns, dtype):
     torch.manual_seed(seed)
     reward, mask = torch.randn(rows, columns).to(dtype), torch.rand(rows, columns) < 0.6

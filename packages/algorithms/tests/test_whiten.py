@@ -3,6 +3,7 @@ import math
 import pytest
 import reference
 import torch
+from float_types import FLOATS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,7 +25,7 @@ def test_by_hand():
 @settings(max_examples=40)
 @given(
     st.integers(0, 10_000),
-    st.sampled_from([torch.float64, torch.float32, torch.bfloat16]),
+    FLOATS,
     st.sampled_from([0.0, 0.1, 0.7, 1.0]),
     st.fixed_dictionaries({"shift_mean": st.booleans(), "unbiased": st.booleans(), "eps": st.sampled_from([1e-8, 0.1])}),
 )

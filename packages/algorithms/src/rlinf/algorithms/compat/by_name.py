@@ -92,12 +92,7 @@ def calculate_adv_and_returns(*, adv_type: str, **inputs: Any) -> tuple[Tensor, 
             `all_reduce`. A function that was registered is called with them as they are, and returns a `Credit` or a pair.
 
     Returns:
-        Each `[B, T]`; no targets (None) without a critic.
-
-    Raises:
-        UnknownName: nobody registered the advantage; the message has the nearest name.
-        ConfigError: an argument is missing, given twice or unknown; the message names it, and the nearest that there is.
-        ShapeError: a tensor that the estimator needs is missing, or has another shape.
+        Each `[B, T]`; no targets (None) without a critic. Errors are as of `policy_loss`.
     """
     item = get_adv_and_returns(adv_type)
     place = f"calculate_adv_and_returns({adv_type})"

@@ -96,22 +96,11 @@ def masked_importance(
 
     Ling Team, "Every Step Evolves: Scaling Reinforcement Learning for Trillion-Scale Thinking Model" (2025), arXiv:2510.18855
     (IcePop), with a ratio for each token; by rows, Liu et al., "When Speed Kills Stability" (2025), https://richardli.xyz/rl-collapse.
-
-    Args:
-        logprob_train: `[B, T]`, `[B, T, K]` or `[B, T, K, A]`, by the trainer before the update; a decision's elements are summed.
-        logprob_rollout: the same shape, by the engine that sampled.
-        mask: `[B, T]` bool.
-        level: what has one ratio.
-        low: the lower bound, ≥ 0; itself inside.
-        high: the upper bound, ≥ `low`; itself inside.
+    Arguments and errors are those of `truncated_importance`; a ratio that equals a bound is inside.
 
     Returns:
         Metrics: `rollout_weight` and `rollout_weight_square` of the factors, 0 where dropped; `rollout_dropped`, the share of
         decisions outside the bounds.
-
-    Raises:
-        ShapeError: a shape disagrees; the message names the argument.
-        ConfigError: the bounds are not in order, or there is no such level.
     """
     ratio, valid = _ratio(logprob_train, logprob_rollout, mask, level, (low, high), by="masked_importance"), mask.bool()
     keep = valid & (ratio >= low) & (ratio <= high)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
+from rlinf.core.data import EnvSpec
 from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.models.actor_config import MISSING_STATISTICS, check_vla, folder_of
 from rlinf.models.openvla.architecture import PrismaticConfig, TextConfig, VisionConfig
@@ -59,43 +60,60 @@ def read_statistics(folder: Path) -> Mapping[str, Any]:
     return (_json(folder / "config.json") or {}).get("norm_stats", {}) if own is None else own
 
 
-def check_folder(path: str | None, key: str | None, place: str) -> None:
-    """As `check_vla`; and refuses a dataset of which the folder has no statistics.
+class ReadsFolder:
+    """What the configurations of OpenVLA and OpenVLA-OFT can say of their folder before anything is built."""
 
-    Raises:
-        MissingExtra: transformers is not installed.
-        ConfigError: there is no such folder, or no such dataset in it.
-    """
-    check_vla(path, place)
-    folder = folder_of(path)
-    if folder is not None:
-        checked_key(folder, key, place)
+    __slots__ = ()
 
+    registered_as: ClassVar[str]
+    """The name of the model, for messages."""
+    model_path: str | None
+    """The folder; None where the weights are random."""
+    unnorm_key: str | None
+    """Whose statistics of it are used."""
+    max_prompt_length: int
+    """Tokens that there is room for in each prompt."""
 
-def check_statistics(model: str, path: str | None, key: str | None, place: str, actions: int | None) -> None:
-    """Refuses a folder without the statistics that are asked for, or with those of another number of actions.
+    def check(self, place: str) -> None:
+        """As `check_vla`; and refuses a dataset of which the folder has no statistics.
 
-    Args:
-        model: its registered name.
-        path: of the folder; None passes.
-        key: the dataset.
-        place: the section, for messages.
-        actions: of how many they must be, if that is known.
+        Raises:
+            MissingExtra: transformers is not installed.
+            ConfigError: there is no such folder, or no such dataset in it.
+        """
+        check_vla(self.model_path, place)
+        folder = folder_of(self.model_path)
+        if folder is not None:
+            checked_key(folder, self.unnorm_key, place)
 
-    Raises:
-        ConfigError: the message has both sides.
-    """
-    folder = folder_of(path)
-    if folder is None:
-        return
-    found = checked_key(folder, key, place)
-    if found is None:
-        problem = f"'{path}' has no statistics of actions (norm_stats in config.json, or dataset_statistics.json)"
-        raise ConfigError(f"{place}.model_path", problem, MISSING_STATISTICS.format(model=model))
-    size = len(found["q01"])
-    if actions not in (None, size):
-        problem = f"the statistics in '{path}' are of {size} actions, and the environment takes {actions}"
-        raise ConfigError(f"{place}.unnorm_key", problem, "Choose statistics of this robot, or its environment.")
+    def check_tasks(self, texts: Sequence[str], place: str, spec: EnvSpec | None = None) -> None:
+        """Refuses prompts that are longer than `max_prompt_length`; see `rlinf.core.declarations.ChecksTasks`."""
+        # After the refusals that need no tokenizer.
+        from rlinf.models.openvla.prompt import expect_room
+
+        expect_room(texts, model_path=self.model_path, length=self.max_prompt_length, place=place)
+
+    def check_statistics(self, place: str, actions: int | None = None) -> None:
+        """Refuses a folder without the statistics that are asked for, or with those of another number of actions.
+
+        Args:
+            place: the section, for messages.
+            actions: of how many they must be, if that is known.
+
+        Raises:
+            ConfigError: the message has both sides.
+        """
+        folder = folder_of(self.model_path)
+        if folder is None:
+            return
+        found = checked_key(folder, self.unnorm_key, place)
+        if found is None:
+            problem = f"'{self.model_path}' has no statistics of actions (norm_stats in config.json, or dataset_statistics.json)"
+            raise ConfigError(f"{place}.model_path", problem, MISSING_STATISTICS.format(model=self.registered_as))
+        size = len(found["q01"])
+        if actions not in (None, size):
+            problem = f"the statistics in '{self.model_path}' are of {size} actions, and the environment takes {actions}"
+            raise ConfigError(f"{place}.unnorm_key", problem, "Choose statistics of this robot, or its environment.")
 
 
 def checked_key(folder: Path, key: str | None, place: str) -> Mapping[str, Any] | None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from rlinf.core.config import expect_at_least
 from rlinf.core.data import EnvSpec
@@ -14,7 +13,7 @@ from rlinf.core.errors import ConfigError
 from rlinf.core.registry import require_modules
 from rlinf.models.actor_config import acting, check_sampling, expect_source
 from rlinf.models.lora import LoRAConfig
-from rlinf.models.openvla.folder import check_folder, check_statistics
+from rlinf.models.openvla.folder import ReadsFolder
 
 if TYPE_CHECKING:
     from rlinf.models.openvla._policy import OpenVLAPolicy
@@ -23,8 +22,10 @@ IMAGES, TASKS = "main_images", "task_descriptions"
 
 
 @dataclass(frozen=True, slots=True)
-class OpenVLAPolicyConfig:
+class OpenVLAPolicyConfig(ReadsFolder):
     """A language model that sees, and writes actions token by token, by name: `model_type: openvla`."""
+
+    registered_as: ClassVar[str] = "openvla"
 
     preset: Literal["tiny", "base"] | None = None
     """`tiny`: random weights in a second; `base`: the published sizes with random weights."""
@@ -68,20 +69,6 @@ class OpenVLAPolicyConfig:
     def traits(self) -> PolicyTraits:
         """What is known of the policy before it is built."""
         return acting(critic=self.add_value_head, observations=("main_images", "task_descriptions"), chunk=self.num_action_chunks)
-
-    def check(self, place: str) -> None:
-        """As `check_vla`; and refuses a dataset of which it has no statistics."""
-        check_folder(self.model_path, self.unnorm_key, place)
-
-    def check_tasks(self, texts: Sequence[str], place: str, spec: EnvSpec | None = None) -> None:
-        """Refuses prompts that are longer than `max_prompt_length`; see `rlinf.core.declarations.ChecksTasks`."""
-        # After the refusals that need no tokenizer.
-        from rlinf.models.openvla.prompt import expect_room
-
-        expect_room(texts, model_path=self.model_path, length=self.max_prompt_length, place=place)
-
-    def check_statistics(self, place: str, actions: int | None = None) -> None:
-        check_statistics("openvla", self.model_path, self.unnorm_key, place, actions)
 
     def build(self, spec: EnvSpec, *, seed: int) -> OpenVLAPolicy:
         """The policy; torch's global generator is neither read nor moved.

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from rlinf.core.config import expect_at_least
 from rlinf.core.data import EnvSpec
@@ -13,7 +12,7 @@ from rlinf.core.declarations import PolicyTraits
 from rlinf.core.registry import require_modules
 from rlinf.models.actor_config import acting, check_log_std, check_sampling, expect_source
 from rlinf.models.lora import LoRAConfig
-from rlinf.models.openvla.folder import check_folder, check_statistics
+from rlinf.models.openvla.folder import ReadsFolder
 
 if TYPE_CHECKING:
     from rlinf.models.openvla_oft._policy import OpenVLAOFTPolicy
@@ -22,11 +21,13 @@ ActionHead = Literal["discrete", "l1"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpenVLAOFTPolicyConfig:
+class OpenVLAOFTPolicyConfig(ReadsFolder):
     """OpenVLA that decodes a chunk of actions in one forward pass.
 
     Kim, Finn, Liang, "Fine-Tuning Vision-Language-Action Models: Optimizing Speed and Success" (2025), arXiv:2502.19645.
     """
+
+    registered_as: ClassVar[str] = "openvla_oft"
 
     preset: Literal["tiny", "base"] | None = None
     """`tiny`: random weights, built in a second; `base`: random weights in the published sizes (7 billion)."""
@@ -80,20 +81,6 @@ class OpenVLAOFTPolicyConfig:
         """What is known of the policy before it is built."""
         seen = ("main_images", "task_descriptions", *(("states",) if self.use_proprio else ()))
         return acting(critic=self.add_value_head, observations=seen, chunk=self.num_action_chunks)
-
-    def check(self, place: str) -> None:
-        """As `check_vla`; and refuses a dataset of which it has no statistics."""
-        check_folder(self.model_path, self.unnorm_key, place)
-
-    def check_tasks(self, texts: Sequence[str], place: str, spec: EnvSpec | None = None) -> None:
-        """Refuses prompts that are longer than `max_prompt_length`; see `rlinf.core.declarations.ChecksTasks`."""
-        # After the refusals that need no tokenizer.
-        from rlinf.models.openvla.prompt import expect_room
-
-        expect_room(texts, model_path=self.model_path, length=self.max_prompt_length, place=place)
-
-    def check_statistics(self, place: str, actions: int | None = None) -> None:
-        check_statistics("openvla_oft", self.model_path, self.unnorm_key, place, actions)
 
     def build(self, spec: EnvSpec, *, seed: int) -> OpenVLAOFTPolicy:
         """The policy for an environment.

@@ -1,17 +1,20 @@
-"""The reference policy of a KL penalty: the weights at the start, or the policy without its adapters."""
+"""The reference policy of a KL penalty: the weights at the start, or the policy without its adapters; and who asks it."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from rlinf.core.capabilities import HasAdapters
+from rlinf.core.data import Batch, Rescored
 from rlinf.core.errors import ConfigError
 from rlinf.engines.layout import Layout
+from rlinf.engines.offload import Leaving
 
 
 class Reference(Protocol):
@@ -98,6 +101,44 @@ def reference_of(kind: Literal["none", "device", "cpu", "adapters"], policy: nn.
     if kind == "none":
         return None
     return AdaptersOff(policy) if kind == "adapters" else SwappedWeights(policy, layout, device=kind == "device")
+
+
+class RescoringTrainer(Leaving):
+    """A trainer of a policy that rescores decisions, with the weights of now or with those of a reference."""
+
+    references: ClassVar[str]
+    """What `reference` of its configuration can be beside "none", for messages."""
+    _policy: Any
+    _reference: Reference | None
+    _version: int
+
+    @property
+    def version(self) -> int:
+        """How many optimizer steps made these weights."""
+        return self._version
+
+    def _set_version(self, version: int) -> None:
+        self._version = version
+        self._policy.version = version
+
+    @abstractmethod
+    def evaluate(self, batch: Batch[Any]) -> Rescored[Tensor]:
+        """What the current weights say of past decisions, without a graph."""
+
+    def reference(self, batch: Batch[Any]) -> Tensor:
+        """What the reference policy says of past decisions, as `Trajectory.logprob`; called by the same ranks as `evaluate`.
+
+        The weights are afterwards what they were.
+
+        Raises:
+            ConfigError: no reference was configured.
+            RLinfError: the parameters are offloaded.
+        """
+        if self._reference is None:
+            raise ConfigError("actor.reference", "expected a reference policy, found 'none'", f"Set {self.references}.")
+        self._offloader.expect_here(["parameters"], by="reference")
+        with self._reference.active():
+            return self.evaluate(batch).logprob
 
 
 @torch.no_grad()

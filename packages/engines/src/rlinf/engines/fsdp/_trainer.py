@@ -31,20 +31,22 @@ from rlinf.engines.fsdp.rescoring import Scores, on_device
 from rlinf.engines.fsdp.trainer import FSDPTrainerConfig
 from rlinf.engines.fsdp.trainer_state import TrainerState, check_names
 from rlinf.engines.layout import Layout, Replicated
-from rlinf.engines.offload import PARTS, Leaving
+from rlinf.engines.offload import PARTS
 from rlinf.engines.optim.loss_scale import LossScale
 from rlinf.engines.optim.optimizer import Optimizers, division, metric_name
 from rlinf.engines.packing.rows import MicroBatch, PacksRows, micro_batches_of, pack, shared_tokens
 from rlinf.engines.ranks import Ranks, summed_metrics
-from rlinf.engines.reference import reference_of
+from rlinf.engines.reference import RescoringTrainer, reference_of
 from rlinf.engines.weights.lazy_tensors import Gathered
 
 OutputOf = Callable[[MicroBatch, Batch[Tensor]], LossOutput[Tensor]]
 """The loss of a micro-batch, given that and its batch on the device."""
 
 
-class FSDPTrainer(Leaving):
+class FSDPTrainer(RescoringTrainer):
     """Owns a policy's weights and their optimizers; built by `FSDPTrainerConfig`."""
+
+    references = "device, cpu or adapters"
 
     def __init__(self, config: FSDPTrainerConfig, policy: nn.Module, ranks: Ranks) -> None:
         super().__init__(f"trainer[{ranks.rank}]")
@@ -99,15 +101,6 @@ class FSDPTrainer(Leaving):
             raise ConfigError("trainer(policy)", f"{type(policy).__name__} has no parameters", "Choose a model that has weights.")
         return first.device
 
-    @property
-    def version(self) -> int:
-        """How many optimizer steps made these weights."""
-        return self._version
-
-    def _set_version(self, version: int) -> None:
-        self._version = version
-        cast("Policy", self._policy).version = version
-
     @torch.no_grad()
     def evaluate(self, batch: Batch[Any]) -> Rescored[Tensor]:
         """What the current weights say of past decisions, without a graph; every rank calls it equally often.
@@ -130,21 +123,6 @@ class FSDPTrainer(Leaving):
             # No backward pass follows, after which FSDP would give the gathered weights back.
             self._layout.rest()
         return found[0] if len(found) == 1 and parts[0].packing is None else _in_order(parts, found)
-
-    def reference(self, batch: Batch[Any]) -> Tensor:
-        """What the reference policy says of past decisions: log-probabilities as `Trajectory.logprob`, without a graph.
-
-        Every rank calls it equally often. The weights are afterwards what they were.
-
-        Raises:
-            ConfigError: no reference was configured.
-            RLinfError: the parameters are offloaded.
-        """
-        if self._reference is None:
-            raise ConfigError("actor.reference", "expected a reference policy, found 'none'", "Set device, cpu or adapters.")
-        self._offloader.expect_here(["parameters"], by="reference")
-        with self._reference.active():
-            return self.evaluate(batch).logprob
 
     def step(self, micro_batches: Sequence[Batch[Any]], loss: Loss) -> dict[str, Statistic]:
         """One optimizer step; every rank calls it, with at least one micro-batch each.

@@ -34,15 +34,17 @@ from rlinf.engines.megatron.gradients import Gradients
 from rlinf.engines.megatron.mapping import PLACE, Shape
 from rlinf.engines.megatron.masters import Masters
 from rlinf.engines.megatron.trainer import MegatronTrainerConfig
-from rlinf.engines.offload import PARTS, Leaving
+from rlinf.engines.offload import PARTS
 from rlinf.engines.optim.optimizer import Optimizers, division
 from rlinf.engines.packing.rows import MicroBatch, Packed, micro_batches_of, pack
 from rlinf.engines.ranks import Ranks, summed_metrics
-from rlinf.engines.reference import reference_of
+from rlinf.engines.reference import RescoringTrainer, reference_of
 
 
-class MegatronTrainer(Leaving):
+class MegatronTrainer(RescoringTrainer):
     """Owns a language model's weights and their optimizer; built by `MegatronTrainerConfig`."""
+
+    references = "device or cpu"
 
     def __init__(self, config: MegatronTrainerConfig, policy: Any, ranks: Ranks) -> None:
         super().__init__(f"trainer[{ranks.rank}]")
@@ -98,15 +100,6 @@ class MegatronTrainer(Leaving):
         groups = self._groups
         return {entry.name: groups.expert_copies if entry.experts else groups.copies for entry in self._conversion.own}
 
-    @property
-    def version(self) -> int:
-        """How many optimizer steps made these weights."""
-        return self._version
-
-    def _set_version(self, version: int) -> None:
-        self._version = version
-        self._policy.version = version
-
     @torch.no_grad()
     def evaluate(self, batch: Batch[Any]) -> Rescored[Tensor]:
         """What the current weights say of past decisions, without a graph; every rank of a copy calls it with the same batch.
@@ -137,19 +130,6 @@ class MegatronTrainer(Leaving):
             scores[:, list(part.rows)] = torch.stack(three)
         logprob, entropy, squares = self._groups.from_stage(scores, self._groups.stages - 1)
         return Rescored(logprob=logprob, entropy=entropy, value=None, sum_pi_squared=squares, version=self._version)
-
-    def reference(self, batch: Batch[Any]) -> Tensor:
-        """What the reference policy says of past decisions, as `Trajectory.logprob`; called as `evaluate` is.
-
-        Raises:
-            ConfigError: no reference was configured.
-            RLinfError: the parameters are offloaded.
-        """
-        if self._reference is None:
-            raise ConfigError("actor.reference", "expected a reference policy, found 'none'", "Set device or cpu.")
-        self._offloader.expect_here(["parameters"], by="reference")
-        with self._reference.active():
-            return self.evaluate(batch).logprob
 
     def step(self, micro_batches: Sequence[Batch[Any]], loss: Loss) -> dict[str, Statistic]:
         """One optimizer step; every rank calls it, with at least one micro-batch, and those of a copy with the same ones.

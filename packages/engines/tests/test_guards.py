@@ -39,6 +39,13 @@ class ToyModel(torch.nn.Module):
         return tokens[:, 1:].clone()
 
 
+def sampled(temperature=1.0):
+    """A model, what it wrote, and how it scores that."""
+    toy = ToyModel()
+    tokens = toy.draw(temperature)
+    return toy, tokens, toy.scores(tokens, temperature)
+
+
 MASK = torch.arange(LENGTH) < torch.arange(ROWS)[:, None] % 8 + 5
 
 
@@ -56,20 +63,17 @@ def causes(*args, **fields):
 
 
 def test_who_agrees_passes():
-    toy = ToyModel()
-    tokens = toy.draw()
-    metrics = gate(toy, tokens, toy.scores(tokens))
+    toy, tokens, own = sampled()
+    metrics = gate(toy, tokens, own)
     assert metrics["logprob_gap/beyond"].mean == 0
     assert metrics["logprob_gap/k3"].mean == 0
-    rollout = torch.where(MASK, toy.scores(tokens), torch.nan)  # what is masked out never counts
+    rollout = torch.where(MASK, own, torch.nan)  # what is masked out never counts
     assert gate(toy, tokens, rollout)["logprob_gap/abs"].mean == 0
 
 
 @pytest.mark.parametrize("rescore", [True, False])
 def test_another_temperature(rescore):
-    toy = ToyModel()
-    tokens = toy.draw(0.5)
-    names, message = causes(toy, tokens, toy.scores(tokens, 0.5), rescore=rescore)
+    names, message = causes(*sampled(0.5), rescore=rescore)
     assert names == ["temperature"] if rescore else names[0] == "temperature"
     assert ("at 0.5 times the trainer's temperature 100% of the gap is gone" in message) == rescore
     assert "actor[0]: expected ratios of 1 ± 0.001 before any update, found" in message
@@ -78,18 +82,16 @@ def test_another_temperature(rescore):
 
 @pytest.mark.parametrize("shift", [1, -1])
 def test_off_by_one(shift):
-    toy = ToyModel()
-    tokens = toy.draw()
-    names, message = causes(toy, tokens, toy.scores(tokens).roll(-shift, -1))
+    toy, tokens, own = sampled()
+    names, message = causes(toy, tokens, own.roll(-shift, -1))
     assert names[0] == "shift"
     assert f"scores of 1 {'later' if shift > 0 else 'earlier'} leave" in message
 
 
 def test_a_stop_token_that_one_side_does_not_score():
-    toy = ToyModel()
-    tokens = toy.draw()
+    toy, tokens, own = sampled()
     last = MASK.long().cumsum(-1) == MASK.sum(-1, keepdim=True)
-    names, message = causes(toy, tokens, toy.scores(tokens).masked_fill(last & MASK, 0.0))
+    names, message = causes(toy, tokens, own.masked_fill(last & MASK, 0.0))
     assert names == ["ends"]
     assert "the last decision of each row has 100% of the gap" in message
 
@@ -140,9 +142,7 @@ def test_another_precision():
 
 
 def test_a_score_that_is_not_finite():
-    toy = ToyModel()
-    tokens = toy.draw()
-    rollout = toy.scores(tokens)
+    toy, tokens, rollout = sampled()
     rollout[0, 1] = float("nan")
     names, message = causes(toy, tokens, rollout)
     assert names == ["not finite"]
@@ -150,9 +150,7 @@ def test_a_score_that_is_not_finite():
 
 
 def test_a_share_may_be_beyond():
-    toy = ToyModel()
-    tokens = toy.draw()
-    rollout = toy.scores(tokens)
+    toy, tokens, rollout = sampled()
     rollout[0, 0] += 0.5
     scores = Scores(rollout=rollout, trainer=toy.scores(tokens), mask=MASK)
     share = 1 / int(MASK.sum())
@@ -162,10 +160,8 @@ def test_a_share_may_be_beyond():
 
 
 def test_the_error_travels():
-    toy = ToyModel()
-    tokens = toy.draw(0.5)
     with pytest.raises(StepZeroError) as caught:
-        gate(toy, tokens, toy.scores(tokens, 0.5))
+        gate(*sampled(0.5))
     again = pickle.loads(pickle.dumps(caught.value))
     assert str(again) == str(caught.value)
     assert again.causes == caught.value.causes

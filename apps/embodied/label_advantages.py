@@ -1,8 +1,9 @@
 """Says which recorded actions were good: `uv run apps/embodied/label_advantages.py VALUE_RUN --out FILE [--positive-quantile P]`.
 
-VALUE_RUN is the folder of a run of `apps/embodied/sft.py` whose model is a `recap_value_model`; the dataset is the one that it
-learned from. An action is good if the next steps led further than expected: its advantage is among the best of its task. What an
-expert did in place of a policy always is. `data.labels=FILE` lets a policy learn from it.
+VALUE_RUN is the folder of a run of `apps/embodied/sft.py` whose model is a `recap_value_model` or a `steam_value_model`; the
+dataset is the one that it learned from. An action is good if the next steps led further than expected (RECAP), or far in the eyes
+of all critics (STEAM): its advantage is among the best of its task. What an expert did in place of a policy always is.
+`data.labels=FILE` lets a policy learn from it.
 """
 
 from __future__ import annotations
@@ -16,20 +17,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlinf.algorithms.objectives import advantage_labels, advantage_threshold, lookahead_advantages
+from rlinf.algorithms.objectives import advantage_labels, advantage_threshold, lookahead_advantages, worst_of_ensemble
 from rlinf.core.config.arguments import ArgumentParser, real, whole
 from rlinf.core.data.offline import OfflineEpisode
 from rlinf.core.errors import ConfigError
-from rlinf.core.rewards import LearnsReturns
+from rlinf.core.rewards import LearnsOffsets, LearnsReturns
 from rlinf.runners import read_checkpoint, run_app
 from rlinf.runners.checkpoints.starting_weights import load_starting_weights
-from rlinf.runners.embodied_sft.demonstrations import TEXTS
 from rlinf.runners.embodied_sft.labels import write_labels
 from rlinf.runners.embodied_sft.returns import rewards_of
+from rlinf.runners.embodied_sft.scoring import progress_of, values_of
 from rlinf.runners.task_types import task_type_of
-
-_AT_ONCE = 256
-"""Steps whose values are computed in one pass."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -39,35 +37,36 @@ def main(argv: Sequence[str]) -> int:
     cfg = task_type_of(checkpoint.config).read(checkpoint.config)
     source = cfg.data.dataset.open()
     model = cfg.actor.model.build(source.spec, seed=0)
-    if not isinstance(model, LearnsReturns):
+    if not isinstance(model, LearnsReturns | LearnsOffsets):
         problem = f"expected the run of a value model, and it trained a '{cfg.actor.model.model_type}'"
-        raise ConfigError(str(args.value_run), problem, "Name one whose actor.model.model_type is recap_value_model.")
+        raise ConfigError(str(args.value_run), problem, "Name one of a recap_value_model or a steam_value_model.")
     load_starting_weights(model, str(checkpoint.folder), "VALUE_RUN")
     episodes = list(source.episodes())
-    rewards = map(torch.as_tensor, rewards_of(episodes, failure_penalty=cfg.data.failure_penalty))
-    values, steps = [_values(model, episode) for episode in episodes], args.advantage_lookahead_step
-    advantages = [lookahead_advantages(*each, steps=steps) for each in zip(rewards, values, strict=True)]
-    thresholds = _thresholds(episodes, advantages, args.positive_quantile)
+    advantages, known = _judged(model, episodes, args.advantage_lookahead_step, cfg.data.failure_penalty)
+    thresholds, strict = _thresholds(episodes, advantages, args.positive_quantile), isinstance(model, LearnsOffsets)
     labels = [
-        advantage_labels(advantage, threshold=thresholds[episode.task], forced=_expert(episode)).numpy()
+        advantage_labels(advantage, threshold=thresholds[episode.task], strict=strict, forced=_expert(episode)).numpy()
         for episode, advantage in zip(episodes, advantages, strict=True)
     ]
-    write_labels(args.out, labels, advantages=torch.cat(advantages).numpy(), values=torch.cat(values).numpy())
+    write_labels(args.out, labels, advantages=torch.cat(advantages).numpy(), **known)
     for task, threshold in sorted(thresholds.items()):
-        sys.stdout.write(f"{task or 'all episodes'}: good from an advantage of {threshold:.4f} on\n")
+        sys.stdout.write(f"{task or 'all episodes'}: good {'above' if strict else 'from'} an advantage of {threshold:.4f}\n")
     good, count = sum(int(each.sum()) for each in labels), sum(map(len, labels))
     sys.stdout.write(f"{good:,} of {count:,} steps of {len(episodes):,} episodes are good; labels are in {args.out}\n")
     return 0
 
 
-def _values(model: LearnsReturns, episode: OfflineEpisode) -> torch.Tensor:
-    """What the model expects before each step, `[T]`."""
-    parts: list[torch.Tensor] = []
-    for begin in range(0, len(episode), _AT_ONCE):
-        rows = slice(begin, min(begin + _AT_ONCE, len(episode)))
-        seen: dict[str, Any] = {key: np.array(leaf[rows]) for key, leaf in episode.observation.items()}
-        parts.append(model.state_values({**seen, TEXTS: np.full(rows.stop - begin, episode.task)}))
-    return torch.cat(parts)
+def _judged(
+    model: LearnsReturns | LearnsOffsets, episodes: Sequence[OfflineEpisode], steps: int, failure_penalty: float
+) -> tuple[list[torch.Tensor], dict[str, Any]]:
+    """The advantage of each step, `[T]` of each episode, and what it was computed from, of all steps."""
+    if isinstance(model, LearnsOffsets):
+        critics = [progress_of(model, episode, steps=steps) for episode in episodes]
+        return [worst_of_ensemble(each) for each in critics], {"critics": torch.cat(critics, 1).T.numpy()}
+    rewards = map(torch.as_tensor, rewards_of(episodes, failure_penalty=failure_penalty))
+    values = [values_of(model, episode) for episode in episodes]
+    advantages = [lookahead_advantages(*each, steps=steps) for each in zip(rewards, values, strict=True)]
+    return advantages, {"values": torch.cat(values).numpy()}
 
 
 def _thresholds(episodes: Sequence[OfflineEpisode], advantages: Sequence[torch.Tensor], share: float) -> Mapping[str, float]:

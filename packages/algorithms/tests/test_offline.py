@@ -142,6 +142,28 @@ def test_labels_by_hand():
     assert awr.advantage_labels(advantage, threshold=2.0).tolist() == [False, True, True, True]
 
 
+def test_the_worst_of_three_critics_by_hand():
+    """The one that is thrilled by the last decision is alone with that; and what equals the quantile is not above it."""
+    critics = torch.tensor([[0.1, 0.5, 0.3, 0.9], [0.4, 0.2, 0.3, -0.7], [0.2, 0.6, 0.8, 0.9]])
+    worst = awr.worst_of_ensemble(critics)
+    assert worst.tolist() == pytest.approx([0.1, 0.2, 0.3, -0.7])
+    assert worst.tolist() == reference.worst_of_ensemble(critics.tolist())
+    threshold = awr.advantage_threshold(worst, positive_fraction=1 / 3)
+    assert threshold == worst[1].item()
+    assert awr.advantage_labels(worst, threshold=threshold, strict=True).tolist() == [False, False, True, False]
+    assert awr.advantage_labels(worst, threshold=threshold).tolist() == [False, True, True, False]
+
+
+@given(seeds, st.integers(1, 4))
+def test_a_critic_more_never_makes_the_worst_better(seed, count):
+    critics = normal(seed, count + 1, 6)
+    worst = awr.worst_of_ensemble(critics)
+    assert (worst <= awr.worst_of_ensemble(critics[:count])).all()
+    assert torch.equal(worst, awr.worst_of_ensemble(critics.flip(0)))
+    assert not awr.worst_of_ensemble(critics.requires_grad_()).requires_grad
+    assert torch.equal(awr.worst_of_ensemble(critics[:1]), critics[0])
+
+
 def test_lookahead_by_hand():
     """One step costs 0.1, failing 0.5; two steps ahead, and nothing behind the end."""
     reward, value = torch.tensor([-0.1, -0.1, -0.5]), torch.tensor([-0.4, -0.3, -0.2])
@@ -250,6 +272,8 @@ def test_discrete_penalty_of_a_masked_row_has_no_gradient():
         (lambda: awr.lookahead_advantages(Q[0], Q[0], steps=0), ConfigError, r"\(steps\)"),
         (lambda: awr.lookahead_advantages(Q, Q, steps=1), ShapeError, r"lookahead_advantages\(reward\)"),
         (lambda: awr.lookahead_advantages(Q[0], Q[0, :1], steps=1), ShapeError, r"lookahead_advantages\(value\)"),
+        (lambda: awr.worst_of_ensemble(Q[0]), ShapeError, r"worst_of_ensemble\(advantage\): expected \[N, T\]"),
+        (lambda: awr.worst_of_ensemble(Q[:0]), ShapeError, r"worst_of_ensemble\(advantage\): .* at least one critic"),
         (lambda: cql.uniform_log_density(Q[0], Q), ShapeError, r"uniform_log_density\(high\)"),
         (lambda: cql.cql_penalty(Q, Q[..., None], Q), ShapeError, r"cql_penalty\(q_samples\)"),
         (lambda: cql.cql_penalty(Q, Q[:, None], Q), ShapeError, r"cql_penalty\(log_density\)"),

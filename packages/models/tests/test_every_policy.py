@@ -6,6 +6,8 @@ import torch
 from rlinf.core.registry import MODELS
 from rlinf.models.commands import check_policy
 
+JUDGES = ("recap_value_model", "steam_value_model", "sequence_reward")
+"""What scores texts or states is no policy."""
 VARIANTS = {
     "mlp_policy": [[], ["num_action_chunks=3", "normalize_observations=true"]],
     "flow_policy": [
@@ -25,8 +27,7 @@ VARIANTS = {
 
 def cases():
     for name in MODELS.names():
-        # What scores texts or states is no policy.
-        if MODELS.owner(name).startswith("rlinf.models") and name not in ("recap_value_model", "sequence_reward"):
+        if MODELS.owner(name).startswith("rlinf.models") and name not in JUDGES:
             for params in VARIANTS.get(name, [["preset=tiny"]]):
                 yield pytest.param([name, *params], id=" ".join([name, *params]))
 

@@ -18,6 +18,8 @@ from rlinf.core.registry import MODELS
 from rlinf.core.testing.policy import PolicyContract
 from rlinf.models.commands import TEXT, TINY
 
+JUDGES = ("recap_value_model", "steam_value_model", "sequence_reward")
+"""What scores texts or states is no policy."""
 VARIANTS = {
     "mlp_policy": [{}, {"add_value_head": False, "distribution": "tanh_gaussian"}],
     "flow_policy": [{}, {"add_value_head": False}],
@@ -28,8 +30,7 @@ VARIANTS = {
 CASES = [
     (name, params)
     for name in MODELS.names()
-    # What scores texts or states is no policy.
-    if MODELS.owner(name).startswith("rlinf.models.") and name not in ("recap_value_model", "sequence_reward")
+    if MODELS.owner(name).startswith("rlinf.models.") and name not in JUDGES
     for params in VARIANTS.get(name, [{"preset": "tiny"}])
 ]
 

@@ -158,6 +158,11 @@ def advantage_labels(
     return out
 
 
+def worst_of_ensemble(advantage: Sequence[Sequence[float]]) -> list[float]:
+    """The smallest of what critics say, of each decision."""
+    return [min(of_one) for of_one in zip(*advantage, strict=True)]
+
+
 def lookahead_advantages(reward: Sequence[float], value: Sequence[float], *, steps: int) -> list[float]:
     """What the next N steps earn, and the value after them, less the value before them; nothing is behind the end."""
     known = [*value, *[0.0] * steps]

@@ -13,7 +13,7 @@ from rlinf.models.checkpoints import load_policy, save_policy
 from rlinf.models.commands import TEXT, TINY
 
 # What scores texts or states decides nothing.
-JUDGES = ("recap_value_model", "sequence_reward")
+JUDGES = ("recap_value_model", "steam_value_model", "sequence_reward")
 NAMES = [name for name in MODELS.names() if MODELS.owner(name).startswith("rlinf.models.") and name not in JUDGES]
 
 

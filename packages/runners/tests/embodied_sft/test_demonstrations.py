@@ -60,6 +60,28 @@ def test_a_chunk_ends_with_the_first_action_that_a_policy_took_in_place_of_the_e
     assert trajectory.context["counted"][:, 0].tolist() == [[True, True, False], [True, False, False], [True, False, False]]
 
 
+def test_a_pair_is_two_frames_of_one_episode_and_how_far_they_are_apart():
+    """The first episode keeps what was seen last, the second one does not."""
+    demonstrations = Demonstrations([an_episode(0, 4), an_episode(1, 3, last=False)], chunk=1, tasks=["push"])
+    found = set()
+    for seed in range(40):
+        context = demonstrations.batch(range(7), pairs=np.random.default_rng(seed)).trajectory.context
+        first, second = (context[key]["states"][:, 0, 0] for key in ("observation", "later"))
+        assert first.tolist() == [0, 1, 2, 3, 10, 11, 12]
+        frames = np.where(first < 10, 4, 2)
+        np.testing.assert_allclose(context["offsets"][:, 0], (second - first) / frames, atol=1e-6)
+        found |= set(zip(first.tolist(), second.tolist(), strict=True))
+    # Every frame of its episode is drawn, before and after, and none of the other.
+    assert found == {(a, b) for a in range(4) for b in range(5)} | {(a, b) for a in (10, 11, 12) for b in (10, 11, 12)}
+    again = [demonstrations.batch([0, 5], pairs=np.random.default_rng(1)).trajectory.context["offsets"] for _ in range(2)]
+    np.testing.assert_array_equal(*again)
+
+
+def test_an_episode_of_one_frame_gets_nowhere():
+    batch = Demonstrations([an_episode(0, 1, last=False)], chunk=1, tasks=["push"]).batch([0], pairs=np.random.default_rng(0))
+    assert batch.trajectory.context["offsets"].tolist() == [[0.0]]
+
+
 def test_statistics_are_of_what_was_seen_before_each_action():
     demonstrations = Demonstrations([an_episode(0, 3), an_episode(1, 2)], chunk=9, tasks=["push"])
     assert demonstrations.column("states")[:, 0].tolist() == [0, 1, 2, 10, 11]

@@ -76,8 +76,9 @@ class PolicyTraits:
     """Whether it can decide among numbered actions; otherwise its actions are vectors of numbers."""
     language: bool | None = None
     """Whether it writes text (`rlinf.core.capabilities.LanguageModelPolicy`) rather than acts."""
-    judges: Literal["texts", "states"] | None = None
-    """What it scores (`rlinf.core.rewards.LearnsPreferences`, `LearnsReturns`), where it neither writes nor acts."""
+    judges: Literal["texts", "states", "pairs of states"] | None = None
+    """What it scores (`LearnsPreferences`, `LearnsReturns`, `LearnsOffsets` of `rlinf.core.rewards`), where it neither writes nor
+    acts."""
     temperature: float | None = None
     """At which a language model scores."""
     observations: tuple[str, ...] | None = None

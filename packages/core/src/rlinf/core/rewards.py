@@ -135,3 +135,26 @@ class LearnsReturns(Protocol):
     def state_values(self, env_obs: Tree[Any]) -> Any:
         """`[B]`, the return that it expects, without a graph."""
         ...
+
+
+@runtime_checkable
+class LearnsOffsets(Protocol):
+    """Critics of how far a task got between two states, which learn from the frames of episodes that were solved, and don't act."""
+
+    def offset_loss(self, env_obs: Tree[Any], later_obs: Tree[Any], offsets: Any, *, mask: Any = None) -> LossOutput[Any]:
+        """How surprising the offsets are; differentiable.
+
+        Args:
+            env_obs: observations by key, each leaf `[B, *]`.
+            later_obs: those of other states of the same episodes, after them or before them.
+            offsets: `[B]` in [−1, 1], how much later the second ones are, as a share of the episode.
+            mask: `[B]` bool, False for rows that don't count; all count if None.
+
+        Returns:
+            The sum over what counts, as the mean over critics, and its number.
+        """
+        ...
+
+    def expected_offsets(self, env_obs: Tree[Any], later_obs: Tree[Any]) -> Any:
+        """`[N, B]`, how far each critic believes the second states to be beyond the first ones, without a graph."""
+        ...

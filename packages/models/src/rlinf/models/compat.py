@@ -17,7 +17,6 @@ MODELS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("gr00t_n1d5", "gr00t_n1d6", "gr00t_n1d7"), "Of GR00T there is N1.5: 'gr00t'."),
     **dict.fromkeys(("rlt_mlp_policy", "rlt_td3_mlp_policy"), "RLT's actor and critics are 'rlt', whose base is a π0 or π0.5."),
     "resnet": "A classifier of frames is no policy: apps/embodied/reward_classifier.py trains one, for a robot's reward.",
-    "steam_value_model": "STEAM's critics are not among ours; 'recap_value_model' says how recorded episodes go on.",
     **dict.fromkeys(
         (
             "abot_m0",

@@ -4,6 +4,7 @@ from rlinf.algorithms.objectives.awr import awac_weights as awac_weights
 from rlinf.algorithms.objectives.awr import awr_weights as awr_weights
 from rlinf.algorithms.objectives.awr import lookahead_advantages as lookahead_advantages
 from rlinf.algorithms.objectives.awr import weighted_bc_loss as weighted_bc_loss
+from rlinf.algorithms.objectives.awr import worst_of_ensemble as worst_of_ensemble
 from rlinf.algorithms.objectives.cql import cql_alpha_loss as cql_alpha_loss
 from rlinf.algorithms.objectives.cql import cql_critic_loss as cql_critic_loss
 from rlinf.algorithms.objectives.cql import cql_discrete_penalty as cql_discrete_penalty

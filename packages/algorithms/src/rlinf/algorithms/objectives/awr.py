@@ -127,6 +127,29 @@ def lookahead_advantages(reward: Tensor, value: Tensor, *, steps: int) -> Tensor
     return earned[later] - earned[now] + expected[later] - expected[now]
 
 
+def worst_of_ensemble(advantage: Tensor) -> Tensor:
+    """What the least hopeful of N critics says of each decision.
+
+    Âₜ = minᵢ Âᵢₜ
+
+    Liu et al., "STEAM: Self-Supervised Temporal Ensemble Advantage Modeling for Real-World Robot Learning" (2026),
+    arXiv:2606.29834, abstract: what one critic overrates, as it has seen nothing like it, another one seldom does as well.
+
+    Args:
+        advantage: `[N, T]`, of each critic.
+
+    Returns:
+        `[T]`, no gradient.
+
+    Raises:
+        ShapeError: there is no critic, or `advantage` has another rank.
+    """
+    if advantage.ndim != 2 or not len(advantage):
+        problem = f"expected [N, T] of at least one critic, found the shape {tuple(advantage.shape)}"
+        raise ShapeError("worst_of_ensemble(advantage)", problem)
+    return advantage.detach().amin(0)
+
+
 def advantage_threshold(advantage: Tensor, *, positive_fraction: float = 0.3, mask: Tensor | None = None) -> float:
     """The advantage that a given fraction of decisions reaches.
 
@@ -165,7 +188,7 @@ def advantage_labels(
     I = [Â ≥ ε]   or, if strict, [Â > ε];   I = 1 where forced
 
     Physical Intelligence, "π*0.6: a VLA That Learns From Experience" (2025), sec. IV, arXiv:2511.14759, where corrections by
-    humans are always good.
+    humans are always good. RECAP's labels are not strict, STEAM's are.
 
     Args:
         advantage: any shape, Â.

@@ -1,8 +1,10 @@
 """Models that say how good something is: a text, an answer to a question about an image, a frame of a task."""
 
 from rlinf.models.reward_models.losses import bradley_terry as bradley_terry
+from rlinf.models.reward_models.losses import offset_cross_entropy as offset_cross_entropy
 from rlinf.models.reward_models.losses import return_cross_entropy as return_cross_entropy
 from rlinf.models.reward_models.losses import success_loss as success_loss
+from rlinf.models.reward_models.progress import ProgressModelConfig as ProgressModelConfig
 from rlinf.models.reward_models.returns import ReturnModelConfig as ReturnModelConfig
 from rlinf.models.reward_models.rewards import JudgeReward as JudgeReward
 from rlinf.models.reward_models.rewards import ModelReward as ModelReward

@@ -69,15 +69,46 @@ def return_cross_entropy(logit: Tensor, returns: Tensor, *, mask: Tensor | None 
         ShapeError: a shape disagrees; the message names the argument.
     """
     for name, rows in (("returns", returns), ("mask", returns if mask is None else mask)):
-        if rows.shape != logit.shape[:1]:
-            raise ShapeError(f"return_cross_entropy({name})", f"expected {tuple(logit.shape[:1])}, found {tuple(rows.shape)}")
+        _expect_rows(f"return_cross_entropy({name})", rows, logit)
+    return _binned("return", logit, returns, mask, low=-1.0, high=0.0)
+
+
+def offset_cross_entropy(logit: Tensor, offsets: Tensor, *, mask: Tensor | None = None) -> LossOutput[Tensor]:
+    """How surprising the offsets between frames are to a distribution over Z equal steps from −1 to 1.
+
+    L = −Σ log softmax(x)_z(d),   z(d) = round((d + 1) (Z − 1) / 2)
+
+    Liu et al., "STEAM: Self-Supervised Temporal Ensemble Advantage Modeling for Real-World Robot Learning" (2026),
+    arXiv:2606.29834, whose abstract has a distribution over normalised offsets; that it is learned by classification into equal
+    steps, as returns are by RECAP, is our reading.
+
+    Args:
+        logit: `[B, Z]`, x; differentiable.
+        offsets: `[B]`, d; what lies outside of [−1, 1] counts as the nearer end.
+        mask: `[B]` bool, False for rows that don't count; all count if None.
+
+    Raises:
+        ShapeError: a shape disagrees; the message names the argument.
+    """
+    for name, rows in (("offsets", offsets), ("mask", offsets if mask is None else mask)):
+        _expect_rows(f"offset_cross_entropy({name})", rows, logit)
+    return _binned("offset", logit, offsets, mask, low=-1.0, high=1.0)
+
+
+def _expect_rows(place: str, rows: Tensor, logit: Tensor) -> None:
+    if rows.shape != logit.shape[:1]:
+        raise ShapeError(place, f"expected {tuple(logit.shape[:1])}, found {tuple(rows.shape)}")
+
+
+def _binned(name: str, logit: Tensor, target: Tensor, mask: Tensor | None, *, low: float, high: float) -> LossOutput[Tensor]:
+    """The cross-entropy of targets `[B]` with Z equal steps from `low` to `high`, and how far the mean is off."""
     last = logit.shape[1] - 1
-    step = ((returns + 1.0) * last).round().clamp(0, last).long()
-    counts = torch.ones_like(returns) if mask is None else mask.to(returns)
+    step = ((target - low) * (last / (high - low))).round().clamp(0, last).long()
+    counts = torch.ones_like(target) if mask is None else mask.to(target)
     total = (functional.cross_entropy(logit, step, reduction="none") * counts).sum()
-    expected = logit.detach().softmax(-1) @ torch.linspace(-1.0, 0.0, last + 1).to(logit)
-    count, error = float(counts.sum()), float(((expected - returns).abs() * counts).sum())
-    metrics = {"return/loss": Metric(float(total.detach()), count), "return/error": Metric(error, count)}
+    expected = logit.detach().softmax(-1) @ torch.linspace(low, high, last + 1).to(logit)
+    count, error = float(counts.sum()), float(((expected - target).abs() * counts).sum())
+    metrics = {f"{name}/loss": Metric(float(total.detach()), count), f"{name}/error": Metric(error, count)}
     return LossOutput(total=total, weight=counts.sum(), metrics=metrics)
 
 

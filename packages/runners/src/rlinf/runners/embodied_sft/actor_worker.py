@@ -16,11 +16,11 @@ from rlinf.core.errors import ConfigError
 from rlinf.core.metrics import Statistic
 from rlinf.core.protocols import WeightSync
 from rlinf.core.random import keyed_seed
-from rlinf.core.rewards import LearnsReturns
+from rlinf.core.rewards import LearnsOffsets, LearnsReturns
 from rlinf.runners.embodied_sft.dataset import grown
-from rlinf.runners.embodied_sft.demonstrations import COUNTED, RETURNS, Demonstrations, Imitation, Valuation, held_out
+from rlinf.runners.embodied_sft.demonstrations import COUNTED, RETURNS, Demonstrations, Imitation, Progress, Valuation, held_out
 from rlinf.runners.embodied_sft.labels import labels_of
-from rlinf.runners.embodied_sft.returns import returns_of
+from rlinf.runners.embodied_sft.returns import returns_of, solved_of
 from rlinf.runners.embodied_sft.schema import EmbodiedSFTConfig
 from rlinf.runners.lazy import torch
 from rlinf.runners.sft.worker import FineTuningWorker
@@ -65,7 +65,8 @@ class PolicySFTActor(FineTuningWorker[_State]):
         model, state = self.cfg.actor.model, self._read()
         spec, seed = self._spec or self._source().spec, keyed_seed(self.cfg.runner.seed, "model")
         policy = placed(model.build(spec, seed=seed), self)
-        if not isinstance(policy, LearnsReturns if self._judges else HasSFTLoss):
+        learns = {None: HasSFTLoss, "states": LearnsReturns, "pairs of states": LearnsOffsets}
+        if not isinstance(policy, learns[self._judges]):
             raise ConfigError(
                 "actor.model.model_type", f"{type(policy).__name__} can't learn from demonstrations", "Choose another."
             )
@@ -98,7 +99,8 @@ class PolicySFTActor(FineTuningWorker[_State]):
     def take_step(self, chosen: Sequence[int], step: int) -> Mapping[str, Statistic]:
         state = self._ready()
         size = self.cfg.actor.micro_batch_size or len(chosen)
-        parts = [state.train.batch(chosen[begin : begin + size]) for begin in range(0, len(chosen), size)]
+        pairs = self._pairs("pairs", step)
+        parts = [state.train.batch(chosen[begin : begin + size], pairs=pairs) for begin in range(0, len(chosen), size)]
         return self._policy_trainer.step_policy(parts, self._loss("sft loss", step))
 
     def validate(self) -> Mapping[str, Statistic]:
@@ -107,9 +109,10 @@ class PolicySFTActor(FineTuningWorker[_State]):
         share, shares = share_of(self.cfg.actor.trainer, self.rank, self.world_size)
         mine = list(range(len(state.validation)))[share::shares]
         size = self.cfg.actor.micro_batch_size or _AT_ONCE
-        parts = [state.validation.batch(mine[begin : begin + size]) for begin in range(0, len(mine), size)]
+        pairs = self._pairs("validation pairs", 0)
+        parts = [state.validation.batch(mine[begin : begin + size], pairs=pairs) for begin in range(0, len(mine), size)]
         # A rank without an example computes along, and nothing of it counts.
-        parts = parts or [_uncounted(state.validation.batch([0]))]
+        parts = parts or [_uncounted(state.validation.batch([0], pairs=pairs))]
         return self._policy_trainer.measure_policy(parts, self._loss("validation loss", 0))
 
     def _source(self) -> OfflineSource:
@@ -118,6 +121,8 @@ class PolicySFTActor(FineTuningWorker[_State]):
 
     def _read(self) -> _State:
         data, episodes = self.cfg.data, list(self._source().episodes())
+        if self._judges == "pairs of states":
+            episodes = list(solved_of(episodes))
         tasks = sorted({episode.task for episode in episodes})
         chunk = data.chunk_length or traits_of(self.cfg.actor.model.config).chunk or 1
         # What is held out stays the same while a dataset grows: the last demonstrations.
@@ -136,25 +141,31 @@ class PolicySFTActor(FineTuningWorker[_State]):
     def _columns(self, episodes: Sequence[OfflineEpisode]) -> Mapping[str, Sequence[Any]]:
         """What else is learned of each step: its return, or whether its action was good."""
         data = self.cfg.data
-        if self._judges:
+        if self._judges == "states":
             return {RETURNS: returns_of(episodes, failure_penalty=data.failure_penalty)}
         if data.labels is None:
             return {}
         return {ADVANTAGE_LABELS: [labels.astype(np.int64) for labels in labels_of(data.labels, episodes)]}
 
     @property
-    def _judges(self) -> bool:
-        """Whether what is trained says what a state is worth, and does not act."""
-        return traits_of(self.cfg.actor.model.config).judges == "states"
+    def _judges(self) -> str | None:
+        """What is judged by a model that does not act, which is trained; None of a policy."""
+        return traits_of(self.cfg.actor.model.config).judges
+
+    def _pairs(self, purpose: str, step: int) -> np.random.Generator | None:
+        """Draws the second frame of each example, where pairs of them are judged."""
+        if self._judges != "pairs of states":
+            return None
+        return np.random.default_rng(keyed_seed(self.cfg.runner.seed, purpose, step, self.rank))
 
     def _fit(self, policy: Any, train: Demonstrations) -> None:
         """Gives the policy the statistics of the episodes that are learned, in place of those of the weights it starts from."""
         if self.cfg.data.statistics == "dataset" and isinstance(policy, FitsStatistics):
             policy.fit_statistics(action=train.action, states=train.column("states"))
 
-    def _loss(self, purpose: str, step: int) -> Imitation | Valuation:
-        if self._judges:
-            return Valuation(self._ready().tasks)
+    def _loss(self, purpose: str, step: int) -> Imitation | Valuation | Progress:
+        if self._judges is not None:
+            return (Valuation if self._judges == "states" else Progress)(self._ready().tasks)
         seed = keyed_seed(self.cfg.runner.seed, purpose, step, self.rank)
         return Imitation(self._ready().tasks, torch.Generator().manual_seed(seed))
 

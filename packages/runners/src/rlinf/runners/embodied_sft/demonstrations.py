@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 from rlinf.core.capabilities import HasSFTLoss
 from rlinf.core.data import Batch, LossOutput, Trajectory
 from rlinf.core.data.offline import ADVANTAGE_LABELS, OfflineEpisode
-from rlinf.core.rewards import LearnsReturns
+from rlinf.core.rewards import LearnsOffsets, LearnsReturns
 
 if TYPE_CHECKING:
     import torch
 
 TEXTS = "task_descriptions"
 OBSERVATION, COUNTED, RETURNS = "observation", "counted", "returns"
+LATER, OFFSETS = "later", "offsets"
 
 
 class Demonstrations:
@@ -73,19 +74,28 @@ class Demonstrations:
         """What was done in every step, `[steps, A]`."""
         return np.concatenate([_vectors(episode.action) for episode in self._episodes])
 
-    def batch(self, examples: Sequence[int]) -> Batch[Any]:
-        """Examples by number, for `Imitation`: `context` has the observation, and `counted` `[B, 1, K]`."""
+    def batch(self, examples: Sequence[int], *, pairs: np.random.Generator | None = None) -> Batch[Any]:
+        """Examples by number, for `Imitation`: `context` has the observation, and `counted` `[B, 1, K]`.
+
+        Args:
+            examples: their numbers.
+            pairs: draws another frame of the episode of each example, any as likely as any other: `context` also has what was seen
+                there, as `later`, and `offsets` `[B, 1]` in [−1, 1], how far behind the first one it is, as a share of the episode.
+        """
         where = [(self._episodes[int(self._episode[at])], int(self._step[at])) for at in examples]
         action = np.stack([self._following(episode, step) for episode, step in where])
-        observation: dict[str, NDArray[Any]] = {
-            key: np.stack([episode.observation[key][step] for episode, step in where])[:, None]
-            for key in self._episodes[0].observation
-        }
+        observation = self._frames(where)
         counted = np.stack([self._following_counted(int(self._episode[at]), int(self._step[at])) for at in examples])[:, None]
-        known: dict[str, NDArray[Any]] = {
+        known: dict[str, Any] = {
             name: np.stack([column[int(self._episode[at])][int(self._step[at])] for at in examples])[:, None]
             for name, column in self._columns.items()
         }
+        if pairs is not None:
+            others = [(episode, int(pairs.integers(frames_of(episode)))) for episode, _ in where]
+            offsets = [
+                (other - step) / max(frames_of(episode) - 1, 1) for (episode, step), (_, other) in zip(where, others, strict=True)
+            ]
+            known |= {LATER: self._frames(others), OFFSETS: np.array(offsets, np.float32)[:, None]}
         trajectory = Trajectory.of(
             context={OBSERVATION: observation, COUNTED: counted, **known},
             action=action[:, None],
@@ -94,6 +104,11 @@ class Demonstrations:
             task=self._task[self._episode[np.asarray(examples)]],
         )
         return Batch.of(cast("Trajectory[Any]", trajectory))
+
+    def _frames(self, where: Sequence[tuple[OfflineEpisode, int]]) -> dict[str, NDArray[Any]]:
+        """Observations of frames, by key, each leaf `[B, 1, *]`."""
+        keys = self._episodes[0].observation
+        return {key: np.stack([episode.observation[key][step] for episode, step in where])[:, None] for key in keys}
 
     def _following(self, episode: OfflineEpisode, step: int) -> NDArray[np.float32]:
         steps = np.minimum(step + np.arange(self._chunk), len(episode) - 1)
@@ -148,10 +163,28 @@ class Valuation:
         return policy.return_loss(_seen(batch, self.tasks), context[RETURNS][:, 0], mask=context[COUNTED][:, 0, 0])
 
 
-def _seen(batch: Batch[Any], tasks: Sequence[str]) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How surprising the offsets between two frames of an episode are to critics: their own `offset_loss`."""
+
+    tasks: Sequence[str]
+    """As of `Imitation`."""
+
+    def of_policy(self, policy: LearnsOffsets, batch: Batch[Any]) -> LossOutput[Any]:
+        context = cast("Mapping[str, Any]", batch.trajectory.context)
+        first, second = (_seen(batch, self.tasks, key) for key in (OBSERVATION, LATER))
+        return policy.offset_loss(first, second, context[OFFSETS][:, 0], mask=context[COUNTED][:, 0, 0])
+
+
+def frames_of(episode: OfflineEpisode) -> int:
+    """How many observations an episode has: its steps, and one more in a format that keeps what was seen last."""
+    return min(len(leaf) for leaf in episode.observation.values())
+
+
+def _seen(batch: Batch[Any], tasks: Sequence[str], key: str = OBSERVATION) -> dict[str, Any]:
     """The observations of a batch, each leaf `[B, *]`, with the words of the task if there are any."""
     context = cast("Mapping[str, Any]", batch.trajectory.context)
-    seen = {key: leaf[:, 0] for key, leaf in context[OBSERVATION].items()}
+    seen = {name: leaf[:, 0] for name, leaf in context[key].items()}
     if any(tasks):
         seen[TEXTS] = np.array(tasks)[batch.trajectory.task.cpu().numpy()]
     return seen

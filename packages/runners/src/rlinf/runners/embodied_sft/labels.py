@@ -27,7 +27,7 @@ def write_labels(path: Path, labels: Sequence[NDArray[np.bool_]], **columns: NDA
     Args:
         path: of the file, which ends in `.npz`; its folder is made if missing.
         labels: `[T]` of each episode, in the order of the dataset.
-        columns: what else there is to know of each step, `[steps]`.
+        columns: what else there is to know of each step, `[steps, *]`.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,11 @@ from rlinf.core.data.offline import OfflineEpisode
 def is_solved(episode: OfflineEpisode) -> bool:
     """Whether the task was solved: in any step, or, where that is not recorded, whether the task itself ended the episode."""
     return bool(np.any(episode.terminated if episode.success is None else episode.success))
+
+
+def solved_of(episodes: Iterable[OfflineEpisode]) -> Iterator[OfflineEpisode]:
+    """Those of which critics of progress learn: how far a task got is known where it was solved in the end."""
+    return filter(is_solved, episodes)
 
 
 def longest_of_tasks(episodes: Sequence[OfflineEpisode]) -> dict[str, int]:

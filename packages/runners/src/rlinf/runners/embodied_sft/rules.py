@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any, Final
 
 from rlinf.core.capabilities import HasExpert
@@ -21,6 +22,7 @@ from rlinf.runners.embodied_sft.demonstrations import TEXTS, held_out
 from rlinf.runners.embodied_sft.evaluation import embodied_data, evaluation_config
 from rlinf.runners.embodied_sft.fitting import Fitting
 from rlinf.runners.embodied_sft.labels import learns_labels, read_labels
+from rlinf.runners.embodied_sft.returns import solved_of
 from rlinf.runners.embodied_sft.schema import EmbodiedSFTConfig
 from rlinf.runners.task_types import read_run
 
@@ -33,15 +35,15 @@ def _placement(cfg: EmbodiedSFTConfig) -> ConfigError | None:
 
 
 def _acts(cfg: EmbodiedSFTConfig) -> ConfigError | None:
-    if traits_of(cfg.actor.model.config).judges == "states":
+    if traits_of(cfg.actor.model.config).judges in ("states", "pairs of states"):
         return _judges_alone(cfg)
     return acts(cfg.actor.model, "Choose a policy; apps/reasoning/sft.py fine-tunes what writes or judges texts.")
 
 
 def _judges_alone(cfg: EmbodiedSFTConfig) -> ConfigError | None:
-    """What says what a state is worth neither plays nor learns what was done."""
+    """What judges states neither plays nor learns what was done."""
     given = {"env": cfg.env, "dagger": cfg.dagger, "data.labels": cfg.data.labels, "data.chunk_length": cfg.data.chunk_length}
-    said = f"'{cfg.actor.model.model_type}' judges states and does not act"
+    said = f"'{cfg.actor.model.model_type}' judges {traits_of(cfg.actor.model.config).judges} and does not act"
     return together(ConfigError(key, said, "Set it to null.") for key, value in given.items() if value is not None)
 
 
@@ -126,6 +128,7 @@ def check_data(cfg: EmbodiedSFTConfig) -> None:
     # What needs no simulator is told before one is built.
     fit = Fitting(cfg.actor.model, cfg.data.dataset, source, cfg.data.chunk_length, "data")
     refuse([*fit.unfit_for_model(), *_too_few(cfg, source)])
+    refuse(list(_too_few_solved(cfg, source)))
     if cfg.data.labels is not None:
         read_labels(cfg.data.labels, len(source))
     spec = None if env is None else described(env)
@@ -144,6 +147,18 @@ def _too_few(cfg: EmbodiedSFTConfig, source: OfflineSource) -> Iterator[ConfigEr
     if held_out(count, cfg.data.val_episodes) >= count:
         problem = f"expected fewer than the {count} episodes of '{source.name}', found {held_out(count, cfg.data.val_episodes)}"
         yield ConfigError("data.val_episodes", problem, "At least one is to be learned: record more, or hold out fewer.")
+
+
+def _too_few_solved(cfg: EmbodiedSFTConfig, source: OfflineSource) -> Iterator[ConfigError]:
+    """Critics of progress learn from episodes that were solved; no more are read than it takes to find enough."""
+    if traits_of(cfg.actor.model.config).judges != "pairs of states":
+        return
+    needed = 1 + (cfg.data.val_episodes or 1)
+    found = sum(1 for _ in islice(solved_of(source.episodes()), needed))
+    if found < needed:
+        problem = f"expected at least {needed} episodes that were solved, as '{cfg.actor.model.model_type}' learns from these and "
+        problem += f"holds out {needed - 1}, found {found} of the {len(source)} of '{source.name}'"
+        yield ConfigError("data", problem, "Record more, or use recap_value_model, which learns from failures, too.")
 
 
 def _refuse_no_expert(config: EvalEnvConfig) -> None:

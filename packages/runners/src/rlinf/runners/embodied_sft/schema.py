@@ -36,7 +36,7 @@ class DemonstrationsConfig:
     """The file of `apps/embodied/label_advantages.py` that says which actions were good, for a policy that can be told; null: all
     that is recorded is learned alike."""
     failure_penalty: float = 1.0
-    """What a failure costs a value model, in units of the longest episode of the task; where nothing but a policy is trained it
+    """What a failure costs a `recap_value_model`, in units of the longest episode of the task; where something else is trained it
     says nothing."""
 
     def __post_init__(self) -> None:

@@ -284,22 +284,10 @@ def grpo_passk(
     Tang et al., "Optimizing Language Models for Inference Time Objectives using Reinforcement Learning" (2025), arXiv:2503.19595:
     the leave-one-out advantage of max over the group, since without any other row the group is worth as much. Dividing by the
     deviation is verl's addition (its `grpo_passk`); a group of one, and one whose best two agree, give exactly 0.
-
-    Args:
-        score: `[B]`, the outcome of each row.
-        group: `[B]` int, rows of one group share a number; any numbers, in any order, any size of group.
-        valid: `[B]` bool, False for a row that takes part in nothing; None if all do.
-        scale: what to divide by: the deviation of the "group", that of the whole "batch" over all ranks, or "none".
-        unbiased: whether a variance is divided by n − 1 (Bessel) rather than n.
-        eps: ε ≥ 0.
-        all_reduce: sums a tensor over ranks; called, twice, only to scale by the batch. None if there is one rank.
+    Arguments and errors are those of `grpo`.
 
     Returns:
         `[B]`, float32 or finer; ≥ 0, and positive for at most one row of a group.
-
-    Raises:
-        ShapeError: a rank or a size disagrees; the message names the argument.
-        ConfigError: `scale` is unknown, or `eps` is negative.
     """
     _check_options(scale, eps, keys="grpo_passk({})")
     groups = Grouping.of(group, checked("grpo_passk", score, group, valid))

@@ -88,11 +88,11 @@ def test_openvla(tmp_path, config, file):
     refused(r"unnorm_key: the statistics in .* are of 7 actions, and the environment takes 4", chosen, 4)
 
 
-@pytest.mark.parametrize("config", OPENVLA)
-def test_openvla_without_any(tmp_path, config):
+@pytest.mark.parametrize(("config", "name"), zip(OPENVLA, ["openvla", "openvla_oft"], strict=True))
+def test_openvla_without_any(tmp_path, config, name):
     bare = config(model_path=written(tmp_path, {"model_type": "openvla"}))
     bare.check("actor.model")
-    refused(r"^actor\.model\.model_path: .* has no statistics of actions .*norm_stats.*apps/embodied/sft\.py", bare)
+    refused(rf"^actor\.model\.model_path: .* has no statistics of actions .*norm_stats.*'{name}' acts.*apps/embodied/sft\.py", bare)
 
 
 def test_gr00t(tmp_path):

@@ -81,27 +81,25 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(key=KEYS, peer=PEERS, weight=st.integers(0, 4), now=st.booleans())
     def put(self, key: Any, peer: str, weight: int, now: bool) -> None:
-        model = self.models[key]
         put = Put(key, peer, (weight, [bytes([len(self.put_order) % 256])]), MAXSIZE, now=now)
         self.put_order.append(put)
-        model.puts.append(put)
-        model.settle(self.arrivals)
-        if now and put in model.puts:
-            model.puts.remove(put)
-            model.expected[put] = "full"
-        self.queues.start(put)
+        self.start(put, self.models[key].puts, "full" if now else "")
 
     @rule(target=gets, key=KEYS, peer=PEERS, weight=st.none() | st.integers(0, 9), now=st.booleans())
     def get(self, key: Any, peer: str, weight: int | None, now: bool) -> Get:
-        model = self.models[key]
         get = Get(key, peer, weight, now=now)
-        model.gets.append(get)
-        model.settle(self.arrivals)
-        if now and get in model.gets:
-            model.gets.remove(get)
-            model.expected[get] = "empty"
-        self.queues.start(get)
+        self.start(get, self.models[key].gets, "empty" if now else "")
         return get
+
+    def start(self, operation: Any, waiting: list[Any], refusal: str) -> None:
+        """Starts it; with a `refusal` it does not wait, and that is what becomes of it then."""
+        model = self.models[operation.name]
+        waiting.append(operation)
+        model.settle(self.arrivals)
+        if refusal and operation in waiting:
+            waiting.remove(operation)
+            model.expected[operation] = refusal
+        self.queues.start(operation)
 
     @rule(get=consumes(gets), how=st.sampled_from(["took", "back", "abandon"]))
     def resolve(self, get: Get, how: str) -> None:

@@ -94,7 +94,29 @@ class WorkerServices(ChannelServices):
         return WorkerChild(self._origin.child(next(self._numbers)), blobs, name, self._fail)
 
 
-class WorkerChild:
+class AddressedChild:
+    """What the implementations of `Child` have in common: the address, below that of its worker.
+
+    Args:
+        address: the child's.
+        name: for messages.
+    """
+
+    def __init__(self, address: WorkerAddress, name: str) -> None:
+        self._address = address
+        self._label = f"child {address} ({name})"
+        self._stopped = False
+
+    @property
+    def name(self) -> str:
+        return self._address.get_name()
+
+    @property
+    def rank(self) -> tuple[int, ...]:
+        return self._address.ranks
+
+
+class WorkerChild(AddressedChild):
     """Implements `Child` with a process.
 
     Args:
@@ -105,10 +127,8 @@ class WorkerChild:
     """
 
     def __init__(self, origin: Origin, blobs: list[bytes], name: str, fail: Callable[[str], None]) -> None:
-        self._address = WorkerAddress(origin.fields["group"], origin.path)
-        self._label = f"child {self._address.get_name()} ({name})"
+        super().__init__(WorkerAddress(origin.fields["group"], origin.path), name)
         self._fail = fail
-        self._stopped = False
         wait = Wait(label(address(origin.fields["group"], origin.path[:-1])), self._label, "its end")
         self._end: Work[None] = Work(wait, origin.run_info.timeout_s)
         command = [sys.executable, "-c", "from rlinf.scheduler.workers.children import main; main()"]
@@ -119,14 +139,6 @@ class WorkerChild:
         with contextlib.suppress(ConnectionLost):  # its end is seen by the thread
             self._process.connection.send({"path": sys.path}, pickle.dumps((origin, blobs)))
         threading.Thread(target=self._watch, name=self._label, daemon=True).start()
-
-    @property
-    def name(self) -> str:
-        return self._address.get_name()
-
-    @property
-    def rank(self) -> tuple[int, ...]:
-        return self._address.ranks
 
     @property
     def pid(self) -> int:

@@ -16,7 +16,7 @@ from rlinf.scheduler.transport.p2p import Groups, PeerMessenger
 from rlinf.scheduler.transport.transport import Transport, address, label
 from rlinf.scheduler.transport.waits import Wait
 from rlinf.scheduler.workers.calls import Failure, perform
-from rlinf.scheduler.workers.children import ChannelServices
+from rlinf.scheduler.workers.children import AddressedChild, ChannelServices
 
 
 class LocalServices(ChannelServices):
@@ -52,27 +52,17 @@ class LocalServices(ChannelServices):
         return LocalChild(services, lambda: function(*args), name)
 
 
-class LocalChild:
+class LocalChild(AddressedChild):
     """Implements `Child` with a task. Its function and arguments are those of the worker, not copies."""
 
     def __init__(self, services: LocalServices, run: Callable[[], Any], name: str) -> None:
         group, ranks = services.fields["group"], (services.fields["rank"], *services.fields["children"])
-        self._address = WorkerAddress(group, ranks)
+        super().__init__(WorkerAddress(group, ranks), name)
         self._host = address(group, ranks)
-        self._label = f"child {self._address} ({name})"
         self._services = services
         self._run = run
-        self._stopped = False
         self._ended = False
         self._task = services.scheduler.start(label(self._host), self._live)
-
-    @property
-    def name(self) -> str:
-        return self._address.get_name()
-
-    @property
-    def rank(self) -> tuple[int, ...]:
-        return self._address.ranks
 
     @property
     def pid(self) -> int:

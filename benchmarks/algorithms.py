@@ -32,6 +32,7 @@ from rlinf.algorithms.advantages.returns import gae, lambda_returns
 from rlinf.algorithms.logits.entropy import entropy_from_logits
 from rlinf.algorithms.logits.linear import logprob_from_hidden
 from rlinf.algorithms.logits.logprob import logprob_from_logits
+from turns import timed
 
 Run = Callable[[], object]
 Row = tuple[str, dict[str, Run]]
@@ -281,12 +282,7 @@ ROWS: dict[str, Callable[[], Row]] = {
 def printed(row: Row, repeats: int, clock: Callable[[], float]) -> None:
     """Measures a row and prints the best time of each contestant, its ratio to the first one's, and its peak of memory."""
     title, contestants = row
-    times: dict[str, list[float]] = {name: [] for name in contestants}
-    for _ in range(repeats):
-        for name, run in contestants.items():
-            start = clock()
-            run()
-            times[name].append(clock() - start)
+    times = timed(contestants, repeats, clock=clock)
     print(f"\n{title}\n{'':46} {'ms':>9} {'ratio':>7} {'MiB':>8}", flush=True)
     first = next(iter(times.values()))
     for name, run in contestants.items():

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from models_pi0_latency import decide
 from rlinf.core import ArraySpec, EnvSpec
 from rlinf.models.flow import FlowSampling, sample_chain
 from rlinf.models.gr00t import GR00TPolicyConfig
@@ -72,11 +73,6 @@ def observation(rows: int) -> dict[str, Any]:
     states = generator.standard_normal((rows, 8)).astype(np.float32)
     tasks = np.array(["open the drawer"] * rows)
     return {"main_images": images[0], "wrist_images": images[1], "states": states, "task_descriptions": tasks}
-
-
-def decide(policy: Any, obs: dict[str, Any]) -> Tensor:
-    """A chunk, as the policy makes it."""
-    return policy.predict_action_batch(obs, "eval").action.cpu()
 
 
 @torch.no_grad()

@@ -34,7 +34,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 from comparison.course import APP, Sizes, config
 from comparison.off_policy import SAME, sb3
 from comparison.systems import rlinf
-from ppo_comparison import processor, versions
+from ppo_comparison import circumstances
 from rlinf.runners import OffPolicyConfig, compose_recipe, read_off_policy
 
 RESULTS = Path(__file__).parent / "results" / "off_policy_comparison.json"
@@ -112,10 +112,7 @@ def one(given: argparse.Namespace, recipe: str, seed: int) -> None:
         "start_s": round(measured.start_s, 1),
         "steps": measured.steps,
         "protocol": measured.protocol,
-        "load": [round(load, 1) for load in os.getloadavg()],
-        "cores": os.cpu_count(),
-        "processor": processor(),
-        "versions": versions(),
+        **circumstances(),
     }
     (given.folder / f"{recipe}_{given.one}_{seed}.json").write_text(json.dumps(run, indent=1) + "\n")
 

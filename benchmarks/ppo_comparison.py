@@ -109,10 +109,7 @@ def write(folder: Path, system: str, seed: int, sizes: Sizes, measured: Measured
         "success": measured.evaluations[-1][2],
         "evaluations": [(steps, round(seconds, 2), success) for steps, seconds, success in measured.evaluations],
         "protocol": measured.protocol,
-        "load": [round(load, 1) for load in os.getloadavg()],
-        "cores": os.cpu_count(),
-        "processor": processor(),
-        "versions": versions(),
+        **circumstances(),
     }
     path_of(folder, system, seed).write_text(json.dumps(run, indent=1) + "\n")
 
@@ -127,6 +124,12 @@ def found(folder: Path, system: str, seed: int, sizes: Sizes) -> dict[str, Any] 
 def path_of(folder: Path, system: str, seed: int) -> Path:
     """Where a run leaves its numbers."""
     return folder / f"{system}_{seed}.json"
+
+
+def circumstances() -> dict[str, Any]:
+    """What else a figure depends on."""
+    load = [round(load, 1) for load in os.getloadavg()]
+    return {"load": load, "cores": os.cpu_count(), "processor": processor(), "versions": versions()}
 
 
 def versions() -> dict[str, str]:

@@ -22,14 +22,21 @@ def expect_same(ways: Mapping[str, Callable[[], Tensor]], tolerance: float) -> N
             raise RuntimeError(f"'{name}' finds something else")
 
 
-def medians(
+def timed(
     ways: Mapping[str, Callable[[], object]], repeats: int, *, clock: Callable[[], float] = time.perf_counter
-) -> dict[str, float]:
-    """Median seconds of each way."""
+) -> dict[str, list[float]]:
+    """Seconds of each way, each time."""
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(repeats):
         for name, way in ways.items():
             started = clock()
             way()
             seconds[name].append(clock() - started)
-    return {name: statistics.median(taken) for name, taken in seconds.items()}
+    return seconds
+
+
+def medians(
+    ways: Mapping[str, Callable[[], object]], repeats: int, *, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, float]:
+    """Median seconds of each way."""
+    return {name: statistics.median(taken) for name, taken in timed(ways, repeats, clock=clock).items()}

@@ -172,26 +172,10 @@ REFUSED: Sequence[tuple[str, str, str]] = [
 
 
 TASKS: Sequence[tuple[str, str, str]] = [
-    (
-        "tabletop_openvla_oft_ppo",
-        "env.eval.tasks=[purple]",
-        r"env\.eval\.env_type 'tabletop' has no task 'purple'.*red",
-    ),
-    (
-        "tabletop_openvla_oft_ppo",
-        "env.eval.tasks=4",
-        r"'tabletop' has no task 3\. Tasks, numbered 0 to 2: blue",
-    ),
-    (
-        "metaworld_mt10_ppo",
-        "env.eval.tasks=[reech]",
-        r"'metaworld' has no task 'reech'\. Did you mean 'reach'",
-    ),
-    (
-        "maniskill_ppo_mlp",
-        "env.eval.tasks=1",
-        r"'maniskill' can't be asked for a task, found 0\. Leave it out",
-    ),
+    ("tabletop_openvla_oft_ppo", "env.eval.tasks=[purple]", r"env\.eval\.env_type 'tabletop' has no task 'purple'.*red"),
+    ("tabletop_openvla_oft_ppo", "env.eval.tasks=4", r"'tabletop' has no task 3\. Tasks, numbered 0 to 2: blue"),
+    ("metaworld_mt10_ppo", "env.eval.tasks=[reech]", r"'metaworld' has no task 'reech'\. Did you mean 'reach'"),
+    ("maniskill_ppo_mlp", "env.eval.tasks=1", r"'maniskill' can't be asked for a task, found 0\. Leave it out"),
 ]
 
 

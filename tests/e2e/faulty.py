@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,33 +22,49 @@ def locate(file: str) -> None:
     unfinished.replace(file)
 
 
-@dataclass(frozen=True)
-class Faulty:
-    """Pendulum that writes its process id to `pid_file` and raises at step `raise_at`."""
-
-    pid_file: str | None = None
-    raise_at: int | None = None
+class WatchedPendulum:
+    """Pendulum, with something that happens where it is built and before each step."""
 
     def check(self, place: str) -> None:
         pass
 
     def make(self, num_envs: int, **options: Any) -> Any:
-        if self.pid_file is not None:
-            locate(self.pid_file)
+        before_step = self.watch()
         env: Any = Gymnasium(env_id="Pendulum-v1").make(num_envs, **options)
-        if self.raise_at is not None:
-            original, steps = env.step, iter(range(self.raise_at))
+        original = env.step
 
-            def step(action: Any) -> Any:
-                if next(steps, None) is None:
-                    raise ValueError("the gripper fell off")
-                return original(action)
+        def step(action: Any) -> Any:
+            before_step()
+            return original(action)
 
-            env.step = step
+        env.step = step
         return env
 
     def describe(self, env: Any) -> EnvSpec:
         return Gymnasium(env_id="Pendulum-v1").describe(env)
+
+    def watch(self) -> Callable[[], None]:
+        """Called where it is built; returns what is called before each step."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Faulty(WatchedPendulum):
+    """Writes its process id to `pid_file` and raises at step `raise_at`."""
+
+    pid_file: str | None = None
+    raise_at: int | None = None
+
+    def watch(self) -> Callable[[], None]:
+        if self.pid_file is not None:
+            locate(self.pid_file)
+        steps = count() if self.raise_at is None else iter(range(self.raise_at))
+
+        def before() -> None:
+            if next(steps, None) is None:
+                raise ValueError("the gripper fell off")
+
+        return before
 
 
 @dataclass(frozen=True)

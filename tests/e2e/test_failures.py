@@ -71,7 +71,7 @@ def test_a_worker_that_raises_ends_the_run_with_the_first_cause(
     assert code == 1, errors
     assert re.search(r"WorkerError: env\[\d\] failed in interact\(\): ValueError: the gripper fell off", errors)
     shown = errors[errors.rindex("WorkerError: env[") :]
-    assert re.search(rf"/my_{backend}\.py\", line \d+, in step\n    raise ValueError\(\"the gripper fell off\"\)", shown), shown
+    assert re.search(rf"/my_{backend}\.py\", line \d+, in before\n    raise ValueError\(\"the gripper fell off\"\)", shown), shown
     assert "calls.py" not in shown, "frames of rlinf are folded"
     assert read_checkpoint(app.logs / EXPERIMENT).state["step"] >= 1
 

@@ -4,48 +4,30 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from rlinf.core.data import EnvSpec
+from faulty import WatchedPendulum, locate
+
 from rlinf.engines import FullWeightSync
-from rlinf.envs.gymnasium import Gymnasium
 
 
 def mark(folder: str) -> None:
     """Writes `<group>-<rank>` with the process id of this worker."""
-    name = f"{os.environ['GROUP_NAME']}-{os.environ['RANK']}"
-    unfinished = Path(folder, f"{name}.part")
-    unfinished.write_text(str(os.getpid()))
-    unfinished.rename(Path(folder, name))
+    locate(f"{folder}/{os.environ['GROUP_NAME']}-{os.environ['RANK']}")
 
 
 @dataclass(frozen=True)
-class MarkedPendulum:
+class MarkedPendulum(WatchedPendulum):
     """Pendulum, as fast as a slow simulator."""
 
     folder: str
     step_s: float = 0.0
 
-    def check(self, place: str) -> None:
-        pass
-
-    def make(self, num_envs: int, **options: Any) -> Any:
+    def watch(self) -> Callable[[], None]:
         mark(self.folder)
-        env: Any = Gymnasium(env_id="Pendulum-v1").make(num_envs, **options)
-        original = env.step
-
-        def step(action: Any) -> Any:
-            time.sleep(self.step_s)
-            return original(action)
-
-        env.step = step
-        return env
-
-    def describe(self, env: Any) -> EnvSpec:
-        return Gymnasium(env_id="Pendulum-v1").describe(env)
+        return lambda: time.sleep(self.step_s)
 
 
 @dataclass(frozen=True)

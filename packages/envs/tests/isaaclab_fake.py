@@ -7,16 +7,14 @@ what has ended inside of itself and returns the observations after the reset; bu
 
 from __future__ import annotations
 
-import importlib.machinery
 import random
-import sys
-import types
 from types import SimpleNamespace
 from typing import ClassVar
 
 import gymnasium
 import numpy as np
 import torch
+from fake_modules import put_module
 
 
 class AppLauncher:
@@ -146,10 +144,7 @@ def install(monkeypatch):
         "isaaclab_tasks.utils": {"parse_env_cfg": parse_env_cfg},
     }
     for name, content in modules.items():
-        module = types.ModuleType(name)
-        module.__spec__ = importlib.machinery.ModuleSpec(name, None)
-        module.__dict__.update(content)
-        monkeypatch.setitem(sys.modules, name, module)
+        put_module(monkeypatch, name, content)
     from rlinf.envs.unverified.isaaclab import _isaaclab
 
     monkeypatch.setattr(_isaaclab, "_apps", {})

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.machinery
 import importlib.util
 import os
-import sys
 import types
 
 import gymnasium
 import numpy as np
 import pytest
+from fake_modules import put_module
 
 from rlinf.core.errors import ConfigError, MissingExtra
 from rlinf.core.registry import ENVS
@@ -29,11 +28,7 @@ def install(monkeypatch):
 
     def put(**modules):
         for name, content in modules.items():
-            dotted = name.replace("__", ".")
-            module = types.ModuleType(dotted)
-            module.__spec__ = importlib.machinery.ModuleSpec(dotted, None)
-            module.__dict__.update(content)
-            monkeypatch.setitem(sys.modules, dotted, module)
+            put_module(monkeypatch, name.replace("__", "."), content)
 
     return put
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.machinery
 import importlib.util
-import sys
 import time
 import types
 
 import numpy as np
 import pytest
+from fake_modules import put_module
 
 from rlinf.core.errors import ConfigError, MissingExtra
 from rlinf.envs.realworld import ControllerClient, RobotFault, Serving
@@ -78,14 +77,10 @@ class Gripper:
 
 @pytest.fixture
 def franky(monkeypatch):
-    module = types.ModuleType("franky")
-    module.__spec__ = importlib.machinery.ModuleSpec("franky", None)
-    for kind in (Robot, Gripper, JointVelocityMotion, JointVelocityStopMotion, Duration, RelativeDynamicsFactor):
-        setattr(module, kind.__name__, kind)
-    module.RealtimeConfig = types.SimpleNamespace(Enforce="enforce", Ignore="ignore")
-    monkeypatch.setitem(sys.modules, "franky", module)
+    kinds = (Robot, Gripper, JointVelocityMotion, JointVelocityStopMotion, Duration, RelativeDynamicsFactor)
+    realtime = types.SimpleNamespace(Enforce="enforce", Ignore="ignore")
     LAST.clear()
-    return module
+    return put_module(monkeypatch, "franky", {"RealtimeConfig": realtime, **{kind.__name__: kind for kind in kinds}})
 
 
 @pytest.fixture

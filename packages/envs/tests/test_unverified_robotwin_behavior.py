@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.machinery
 import os
 import sys
-import types
 
 import gymnasium
 import numpy as np
 import pytest
+from fake_modules import put_module
 
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.testing.env import EnvContract
@@ -21,13 +20,7 @@ Box = gymnasium.spaces.Box
 
 @pytest.fixture
 def install(monkeypatch):
-    def put(name, **content):
-        module = types.ModuleType(name)
-        module.__spec__ = importlib.machinery.ModuleSpec(name, None)
-        module.__dict__.update(content)
-        monkeypatch.setitem(sys.modules, name, module)
-
-    return put
+    return lambda name, **content: put_module(monkeypatch, name, content)
 
 
 def image(value, channels=3):

@@ -17,6 +17,7 @@ from rlinf.envs.knowledge.base import KnowledgeBase
 from rlinf.envs.knowledge.corpus import written
 from rlinf.envs.knowledge.facts import relations_of
 from rlinf.envs.knowledge.generation import Knowledge, generated
+from rlinf.envs.tasks.generated import SeededTask
 from rlinf.envs.tasks.splits import check_sizes, first_distinct, is_worked
 
 _ASKED = (
@@ -63,7 +64,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MultiHop:
+class MultiHop(SeededTask[Question]):
     """Questions to a generated knowledge base, by name: `data.type: multi_hop`.
 
     A share of the worked examples looks up one entity after the other, as the tool `search` finds them in the same knowledge base;
@@ -97,9 +98,6 @@ class MultiHop:
             raise ConfigError("hops", f"expected different numbers from 1 to 6, found {list(self.hops)}")
         expect_range("worked_share", self.worked_share, 0.0, 1.0)
 
-    def check(self, place: str) -> None:
-        """Nothing has to be installed."""
-
     def questions(self, split: Split) -> Sequence[Question]:
         """The questions of a split, with their gold passages.
 
@@ -109,25 +107,20 @@ class MultiHop:
         count = self.train if split == "train" else self.validation
         return first_distinct(self._drawn(split), count, place=f"multi_hop.{split}")
 
-    def problems(self, split: Split) -> Sequence[Problem]:
-        """The same as problems.
+    def _asked(self, split: Split) -> Sequence[Question]:
+        return self.questions(split)
 
-        Raises:
-            ConfigError: there are not so many different ones.
-        """
-        return [self._problem(number, question) for number, question in enumerate(self.questions(split))]
-
-    def _problem(self, number: int, question: Question) -> Problem:
-        worked = is_worked(str(question), self.worked_share, seed=self.seed)
-        searches = [searched(self._base, name, tool=self.tool, titles=self.titles) for name in question.stations if worked]
-        said = question.answer if worked or self.unsearched == "answer" else "unknown"
+    def _problem(self, number: int, item: Question) -> Problem:
+        worked = is_worked(str(item), self.worked_share, seed=self.seed)
+        searches = [searched(self._base, name, tool=self.tool, titles=self.titles) for name in item.stations if worked]
+        said = item.answer if worked or self.unsearched == "answer" else "unknown"
         brief = self.knowledge.style == "brief"
         return Problem(
-            prompt=str(question) if brief else ({"role": "user", "content": _ASKED.format(question=question.sentence)},),
-            answer=question.answer,
+            prompt=str(item) if brief else ({"role": "user", "content": _ASKED.format(question=item.sentence)},),
+            answer=item.answer,
             id=number,
             turns=(*searches, WorkedTurn(text=f"<answer>{said}</answer>")),
-            place=", ".join(question.passages),
+            place=", ".join(item.passages),
         )
 
     @property

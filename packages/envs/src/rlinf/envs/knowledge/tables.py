@@ -15,6 +15,7 @@ from rlinf.envs.knowledge.base import KnowledgeBase
 from rlinf.envs.knowledge.facts import KINDS, Kind, relations_of
 from rlinf.envs.knowledge.generation import Knowledge, generated
 from rlinf.envs.knowledge.questions import searched
+from rlinf.envs.tasks.generated import SeededTask
 from rlinf.envs.tasks.splits import check_sizes, first_distinct, is_worked
 
 _ASKED = (
@@ -53,7 +54,7 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WideSearch:
+class WideSearch(SeededTask[Table]):
     """Tables over a generated knowledge base, by name: `data.type: wide_search`; the reward is `item_f1`.
 
     What is asked is wide, not deep: no cell needs another one, so that the rows can be found at the same time. A share of the
@@ -105,9 +106,6 @@ class WideSearch:
                     name, f"expected numbers from 1 to {most}, found {list(sizes)}", "Ask for others, or other kinds."
                 )
 
-    def check(self, place: str) -> None:
-        """Nothing has to be installed."""
-
     def tables(self, split: Split) -> Sequence[Table]:
         """The tables of a split.
 
@@ -117,24 +115,19 @@ class WideSearch:
         count = self.train if split == "train" else self.validation
         return first_distinct(self._drawn(split), count, place=f"wide_search.{split}")
 
-    def problems(self, split: Split) -> Sequence[Problem]:
-        """The same as problems.
+    def _asked(self, split: Split) -> Sequence[Table]:
+        return self.tables(split)
 
-        Raises:
-            ConfigError: there are not so many different ones.
-        """
-        return [self._problem(number, table) for number, table in enumerate(self.tables(split))]
-
-    def _problem(self, number: int, table: Table) -> Problem:
-        worked = is_worked(str(table), self.worked_share, seed=self.seed)
-        asked = _ASKED.format(rows=", ".join(table.rows), columns=", ".join(table.columns))
-        answer = table.answer(self._base)
-        said = answer if worked or self.unsearched == "answer" else table.unknown()
+    def _problem(self, number: int, item: Table) -> Problem:
+        worked = is_worked(str(item), self.worked_share, seed=self.seed)
+        asked = _ASKED.format(rows=", ".join(item.rows), columns=", ".join(item.columns))
+        answer = item.answer(self._base)
+        said = answer if worked or self.unsearched == "answer" else item.unknown()
         return Problem(
-            prompt=f"{table}=" if self.knowledge.style == "brief" else ({"role": "user", "content": asked},),
+            prompt=f"{item}=" if self.knowledge.style == "brief" else ({"role": "user", "content": asked},),
             answer=answer,
             id=number,
-            turns=(*(self._found(table) if worked else ()), WorkedTurn(text=said)),
+            turns=(*(self._found(item) if worked else ()), WorkedTurn(text=said)),
         )
 
     def _found(self, table: Table) -> tuple[WorkedTurn, ...]:

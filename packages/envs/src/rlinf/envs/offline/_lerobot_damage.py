@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 import numpy as np
 
@@ -14,37 +14,39 @@ from rlinf.envs.offline._mp4 import frame_count
 
 parquet: Any = importlib.import_module("pyarrow.parquet")
 
+T = TypeVar("T")
 AGAIN: Final = "Copy it again, or record it anew."
 
 
-def check_data(folder: Path, path: Path, frames: int, stored: Sequence[str]) -> None:
-    name = path.relative_to(folder)
+def _read(folder: Path, path: Path, read: Callable[[Path], T]) -> T:
     try:
-        footer = parquet.read_metadata(path)
+        return read(path)
     except FileNotFoundError as error:
         raise no_file(folder, path) from error
     except (OSError, ValueError) as error:
-        raise ConfigError("dataset.path", f"'{name}' of '{folder}' can't be read ({error})", AGAIN) from error
-    if footer.num_rows < frames:
-        problem = f"found {footer.num_rows} frames in '{name}' of '{folder}', expected {frames}"
+        problem = f"'{path.relative_to(folder)}' of '{folder}' can't be read ({error})"
+        raise ConfigError("dataset.path", problem, AGAIN) from error
+
+
+def _refuse_fewer(folder: Path, path: Path, found: int, frames: int) -> None:
+    if found < frames:
+        problem = f"found {found} frames in '{path.relative_to(folder)}' of '{folder}', expected {frames}"
         raise ConfigError("dataset.path", problem, AGAIN)
+
+
+def check_data(folder: Path, path: Path, frames: int, stored: Sequence[str]) -> None:
+    footer = _read(folder, path, parquet.read_metadata)
+    _refuse_fewer(folder, path, footer.num_rows, frames)
     there = set(footer.schema.to_arrow_schema().names)
     lacking = next((feature for feature in stored if feature not in there), None)
     if lacking is not None:
-        raise ConfigError("dataset.path", f"'{name}' of '{folder}' has no '{lacking}'", AGAIN)
+        raise ConfigError("dataset.path", f"'{path.relative_to(folder)}' of '{folder}' has no '{lacking}'", AGAIN)
 
 
 def check_film(folder: Path, path: Path, frames: int) -> None:
-    name = path.relative_to(folder)
-    try:
-        found = frame_count(path)
-    except FileNotFoundError as error:
-        raise no_file(folder, path) from error
-    except (OSError, ValueError) as error:
-        raise ConfigError("dataset.path", f"'{name}' of '{folder}' can't be read ({error})", AGAIN) from error
-    if found is not None and found < frames:
-        problem = f"found {found} frames in '{name}' of '{folder}', expected {frames}"
-        raise ConfigError("dataset.path", problem, AGAIN)
+    found = _read(folder, path, frame_count)
+    if found is not None:
+        _refuse_fewer(folder, path, found, frames)
 
 
 def check_statistics(folder: Path, feature: str, shape: tuple[int, ...], about: object) -> None:

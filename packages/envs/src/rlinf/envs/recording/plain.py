@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,36 @@ from rlinf.envs.recording.files import FolderLock, replaced
 _OBSERVATION = "observation."
 
 
-class NumpyWriter:
+class _NumberedFiles(ABC):
+    """Files `episode_<number><suffix>` in a folder that this process alone writes to."""
+
+    def __init__(self, folder: str | Path, suffix: str) -> None:
+        self._folder, self._suffix = Path(folder), suffix
+        self._lock = FolderLock(self._folder)
+        # Files that are not complete begin with a dot, which the pattern doesn't match.
+        self._count = len(list(self._folder.glob(f"episode_*{suffix}")))
+
+    @property
+    def count(self) -> int:
+        """How many episodes there are."""
+        return self._count
+
+    def write(self, episode: Episode) -> None:
+        """Adds an episode."""
+        with replaced(self._folder / f"episode_{self._count:06d}{self._suffix}") as part:
+            self._write(part, episode)
+        self._count += 1
+
+    def close(self) -> None:
+        """Lets others write to the folder."""
+        self._lock.release()
+
+    @abstractmethod
+    def _write(self, path: Path, episode: Episode) -> None:
+        """Writes a file."""
+
+
+class NumpyWriter(_NumberedFiles):
     """Writes `episode_000000.npz`, `episode_000001.npz`, …; `read_numpy` reads one back.
 
     The arrays of a file are `actions`, `rewards`, `terminated`, `truncated`, `success`, and `observation.<key>` with one entry
@@ -33,23 +62,21 @@ class NumpyWriter:
     """
 
     def __init__(self, folder: str | Path) -> None:
-        self._files = _Numbered(Path(folder), ".npz")
+        super().__init__(folder, ".npz")
 
-    @property
-    def count(self) -> int:
-        """How many episodes there are."""
-        return self._files.count
-
-    def write(self, episode: Episode) -> None:
-        """Adds an episode."""
-        self._files.add(lambda path: _write_npz(path, episode))
-
-    def close(self) -> None:
-        """Lets others write to the folder."""
-        self._files.close()
+    def _write(self, path: Path, episode: Episode) -> None:
+        about = json.dumps({"task": episode.task, "seed": episode.seed})
+        arrays: dict[str, Any] = {_OBSERVATION + key: array for key, array in episode.observations.items()}
+        arrays |= {"actions": episode.actions, "rewards": episode.rewards, "terminated": episode.terminated}
+        arrays |= {"truncated": episode.truncated, "success": episode.success, "about": np.array(about)}
+        expert = {"intervened": episode.intervened, "policy_actions": episode.policy_actions}
+        arrays |= {key: array for key, array in expert.items() if array is not None}
+        # Given a path, NumPy would add `.npz` to the name of the part.
+        with path.open("wb") as file:
+            np.savez_compressed(file, **arrays)
 
 
-class ParquetWriter:
+class ParquetWriter(_NumberedFiles):
     """Writes `episode_000000.parquet`, …, a row for each step; what was seen after the last action is not kept.
 
     Columns: `action` and one `observation.<key>` for each key (lists of numbers; images as bytes, row by row), `reward`,
@@ -67,22 +94,12 @@ class ParquetWriter:
 
     def __init__(self, folder: str | Path) -> None:
         require_modules("pyarrow", place="recording", extra="rlinf-envs[recording]")
-        self._files = _Numbered(Path(folder), ".parquet")
+        super().__init__(folder, ".parquet")
 
-    @property
-    def count(self) -> int:
-        """How many episodes there are."""
-        return self._files.count
-
-    def write(self, episode: Episode) -> None:
-        """Adds an episode."""
+    def _write(self, path: Path, episode: Episode) -> None:
         from rlinf.envs.recording._parquet import write_episode
 
-        self._files.add(lambda path: write_episode(path, episode))
-
-    def close(self) -> None:
-        """Lets others write to the folder."""
-        self._files.close()
+        write_episode(path, episode)
 
 
 def read_numpy(path: str | Path) -> Episode:
@@ -117,34 +134,3 @@ def numpy_length(path: str | Path) -> int:
 
 def _not_an_episode(path: str | Path, error: Exception) -> RLinfError:
     return RLinfError("recording", f"{path} is not an episode: {error}", "Read files that NumpyWriter wrote.")
-
-
-def _write_npz(path: Path, episode: Episode) -> None:
-    about = json.dumps({"task": episode.task, "seed": episode.seed})
-    arrays: dict[str, Any] = {_OBSERVATION + key: array for key, array in episode.observations.items()}
-    arrays |= {"actions": episode.actions, "rewards": episode.rewards, "terminated": episode.terminated}
-    arrays |= {"truncated": episode.truncated, "success": episode.success, "about": np.array(about)}
-    expert = {"intervened": episode.intervened, "policy_actions": episode.policy_actions}
-    arrays |= {key: array for key, array in expert.items() if array is not None}
-    # Given a path, NumPy would add `.npz` to the name of the part.
-    with path.open("wb") as file:
-        np.savez_compressed(file, **arrays)
-
-
-class _Numbered:
-    """Files `episode_<number><suffix>`, `count` of them, in a folder that this process alone writes to."""
-
-    def __init__(self, folder: Path, suffix: str) -> None:
-        self._lock = FolderLock(folder)
-        self._folder, self._suffix = folder, suffix
-        # Files that are not complete begin with a dot, which the pattern doesn't match.
-        self.count = len(list(folder.glob(f"episode_*{suffix}")))
-
-    def add(self, write: Callable[[Path], None]) -> None:
-        path = self._folder / f"episode_{self.count:06d}{self._suffix}"
-        with replaced(path) as part:
-            write(part)
-        self.count += 1
-
-    def close(self) -> None:
-        self._lock.release()

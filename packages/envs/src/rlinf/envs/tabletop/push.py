@@ -12,7 +12,7 @@ from rlinf.envs.tabletop import canvas as c
 from rlinf.envs.tabletop.canvas import Canvas, Reals
 from rlinf.envs.tabletop.keyed_random import KeyedRandom
 from rlinf.envs.tabletop.reach import draw_hand
-from rlinf.envs.tabletop.scene import World, direction, length
+from rlinf.envs.tabletop.scene import Planar, World, direction, length
 
 _SUBSTEPS = 4
 _FINGER, _PUCK = 0.08, 0.15
@@ -20,7 +20,7 @@ _TOUCH = _FINGER + _PUCK
 
 
 @dataclass(frozen=True, slots=True)
-class Push:
+class Push(Planar):
     """Actions are a motion (dx, dy). States: finger, puck, goal, puck − finger, goal − puck.
 
     Quasi-static and without friction: the puck moves only while it is touched, along the line from finger to puck, and as far
@@ -29,10 +29,7 @@ class Push:
 
     name: ClassVar[str] = "push"
     goals: ClassVar[tuple[str, ...]] = ("goal",)
-    action_size: ClassVar[int] = 2
-    motion_size: ClassVar[int] = 2
     max_episode_steps: ClassVar[int] = 64
-    tilt: ClassVar[float] = 0.0
     step: ClassVar[float] = 0.1
     """The way of an action of 1."""
     radius: ClassVar[float] = 0.1
@@ -76,20 +73,12 @@ class Push:
         hand, puck, target = world["hand"], world["puck"], world["target"]
         return np.concatenate([hand, puck, target, puck - hand, target - puck], axis=-1)
 
-    def proprioception(self, world: World) -> Reals:
-        """The finger, `[n, 2]`."""
-        return world["hand"]
-
     def draw(self, canvas: Canvas, world: World) -> None:
         """A green goal, a blue puck and the finger."""
         canvas.disc(world["target"], _PUCK + 0.03, c.GREEN)
         canvas.disc(world["target"], _PUCK - 0.04, c.TABLE)
         canvas.disc(world["puck"], _PUCK, c.BLUE)
         draw_hand(canvas, world["hand"], _FINGER)
-
-    def wrist_view(self, world: World) -> tuple[Reals, Reals] | None:
-        """None."""
-        return None
 
     def expert(self, world: World) -> Reals:
         """Around the puck until it lies between finger and goal, then straight through it."""

@@ -11,19 +11,16 @@ from numpy.typing import NDArray
 from rlinf.envs.tabletop import canvas as c
 from rlinf.envs.tabletop.canvas import Canvas, Reals
 from rlinf.envs.tabletop.keyed_random import KeyedRandom
-from rlinf.envs.tabletop.scene import World, length
+from rlinf.envs.tabletop.scene import Planar, World, length
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class Reach(Planar):
     """Actions are a motion (dx, dy). States: hand, target, target − hand."""
 
     name: ClassVar[str] = "reach"
     goals: ClassVar[tuple[str, ...]] = ("target",)
-    action_size: ClassVar[int] = 2
-    motion_size: ClassVar[int] = 2
     max_episode_steps: ClassVar[int] = 30
-    tilt: ClassVar[float] = 0.0
     step: ClassVar[float] = 0.1
     """The way of an action of 1."""
     radius: ClassVar[float] = 0.08
@@ -54,19 +51,11 @@ class Reach:
         hand, target = world["hand"], world["target"]
         return np.concatenate([hand, target, target - hand], axis=-1)
 
-    def proprioception(self, world: World) -> Reals:
-        """The hand, `[n, 2]`."""
-        return world["hand"]
-
     def draw(self, canvas: Canvas, world: World) -> None:
         """A red target and the hand."""
         canvas.disc(world["target"], 0.11, c.RED)
         canvas.disc(world["target"], 0.06, c.WHITE)
         draw_hand(canvas, world["hand"])
-
-    def wrist_view(self, world: World) -> tuple[Reals, Reals] | None:
-        """None."""
-        return None
 
     def expert(self, world: World) -> Reals:
         """Straight to the target."""

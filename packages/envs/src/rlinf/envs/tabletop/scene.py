@@ -75,6 +75,23 @@ class Scene(Protocol):
         ...
 
 
+class Planar:
+    """What scenes have in common whose hand is moved in the plane, by (dx, dy), and which are seen from above alone."""
+
+    __slots__ = ()
+    action_size: ClassVar[int] = 2
+    motion_size: ClassVar[int] = 2
+    tilt: ClassVar[float] = 0.0
+
+    def proprioception(self, world: World) -> Reals:
+        """The hand, `[n, 2]`."""
+        return world["hand"]
+
+    def wrist_view(self, world: World) -> tuple[Reals, Reals] | None:
+        """None."""
+        return None
+
+
 def length(vector: Reals) -> Reals:
     """The length of vectors `[..., 2]` or `[..., 3]`, `[...]`, by sums in a fixed order."""
     total = vector[..., 0] * vector[..., 0]

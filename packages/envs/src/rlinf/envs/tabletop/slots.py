@@ -12,7 +12,7 @@ from rlinf.envs.tabletop import canvas as c
 from rlinf.envs.tabletop.canvas import Canvas, Reals
 from rlinf.envs.tabletop.keyed_random import KeyedRandom
 from rlinf.envs.tabletop.reach import draw_hand
-from rlinf.envs.tabletop.scene import World, length, one_hot
+from rlinf.envs.tabletop.scene import Planar, World, length, one_hot
 
 _SLOTS = np.array([[-0.66, 0.45], [-0.22, 0.45], [0.22, 0.45], [0.66, 0.45]])
 _HALF = 0.15
@@ -20,7 +20,7 @@ _COLORS = (c.RED, c.GREEN, c.BLUE)
 
 
 @dataclass(frozen=True, slots=True)
-class Slots:
+class Slots(Planar):
     """Actions are a motion (dx, dy). States: hand, the three blocks by colour, the colour asked for as one of three.
 
     Three blocks lie in four slots. Eight steps suffice for one of them and not for trying them all.
@@ -28,10 +28,7 @@ class Slots:
 
     name: ClassVar[str] = "slots"
     goals: ClassVar[tuple[str, ...]] = ("red", "green", "blue")
-    action_size: ClassVar[int] = 2
-    motion_size: ClassVar[int] = 2
     max_episode_steps: ClassVar[int] = 8
-    tilt: ClassVar[float] = 0.0
     step: ClassVar[float] = 0.25
     """The way of an action of 1."""
     radius: ClassVar[float] = 0.16
@@ -64,19 +61,11 @@ class Slots:
         blocks = world["blocks"].reshape(-1, 6)
         return np.concatenate([world["hand"], blocks, one_hot(world["goal"], 3)], axis=-1)
 
-    def proprioception(self, world: World) -> Reals:
-        """The hand, `[n, 2]`."""
-        return world["hand"]
-
     def draw(self, canvas: Canvas, world: World) -> None:
         """Blocks and hand; the goal is not to be seen."""
         for i, color in enumerate(_COLORS):
             canvas.box(world["blocks"][:, i], _HALF, color)
         draw_hand(canvas, world["hand"], 0.1)
-
-    def wrist_view(self, world: World) -> tuple[Reals, Reals] | None:
-        """None."""
-        return None
 
     def expert(self, world: World) -> Reals:
         """Straight to the named block."""

@@ -30,12 +30,10 @@ class SplitSizes:
         check_sizes(self.train, self.validation, self.validation_share)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GeneratedTask(SplitSizes, ABC, Generic[T]):
-    """A task whose problems are drawn from one stream without end; what each asks decides its split."""
+class SeededTask(ABC, Generic[T]):
+    """A task whose problems are made from a seed."""
 
-    place: ClassVar[str]
-    """What messages call it."""
+    __slots__ = ()
 
     def check(self, place: str) -> None:
         """Nothing has to be installed."""
@@ -46,9 +44,27 @@ class GeneratedTask(SplitSizes, ABC, Generic[T]):
         Raises:
             ConfigError: there are not so many different ones.
         """
+        return [self._problem(number, item) for number, item in enumerate(self._asked(split))]
+
+    @abstractmethod
+    def _asked(self, split: Split) -> Sequence[T]:
+        """What the problems of a split ask, all of it different."""
+
+    @abstractmethod
+    def _problem(self, number: int, item: T) -> Problem:
+        """A problem; by the item alone, so that its worked example stays the same whatever else is drawn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeneratedTask(SplitSizes, SeededTask[T]):
+    """A task whose problems are drawn from one stream without end; what each asks decides its split."""
+
+    place: ClassVar[str]
+    """What messages call it."""
+
+    def _asked(self, split: Split) -> Sequence[T]:
         count, share = self.train if split == "train" else self.validation, self.validation_share
-        found = distinct(self._drawn(), self._key, split, count, seed=self.seed, validation_share=share, place=self.place)
-        return [self._problem(number, item) for number, item in enumerate(found)]
+        return distinct(self._drawn(), self._key, split, count, seed=self.seed, validation_share=share, place=self.place)
 
     def _key(self, item: T) -> str:
         """Equal for what must be in the same split."""
@@ -57,7 +73,3 @@ class GeneratedTask(SplitSizes, ABC, Generic[T]):
     @abstractmethod
     def _drawn(self) -> Iterator[T]:
         """What to ask, without end, from one stream for all splits; what can't be asked is left out."""
-
-    @abstractmethod
-    def _problem(self, number: int, item: T) -> Problem:
-        """A problem; by the item alone, so that its worked example stays the same whatever else is drawn."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 from rlinf.core.config.ranges import expect_range
-from rlinf.core.language.problems import Problem, Split, WorkedTurn
+from rlinf.core.language.problems import Problem, WorkedTurn
 from rlinf.core.language.tool_calls import ToolCall, ToolResult
 from rlinf.core.random import keyed_generator
 from rlinf.core.registry import require_modules
-from rlinf.envs.tasks.splits import check_sizes, distinct, is_worked
+from rlinf.envs.tasks.generated import GeneratedTask, SplitSizes
+from rlinf.envs.tasks.splits import is_worked
 
 EXTRA: Final = "rlinf-envs[textworld]"
 COMMAND: Final = "do"
@@ -75,7 +76,7 @@ def seen(room: str, ways: Sequence[str], things: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TextWorld:
+class TextWorld(GeneratedTask[House]):
     """Games that the library TextWorld makes and plays, by name: `data.type: textworld`, with the workflow `textworld`.
 
     The thing that is asked for is in one of the rooms around the first, and each of the others has something else. A share of the
@@ -88,21 +89,16 @@ class TextWorld:
     Côté et al., "TextWorld: A Learning Environment for Text-based Games" (2018), arXiv:1806.11532.
     """
 
+    place: ClassVar[str] = "textworld"
     rooms: int = 4
     """Rooms around the first, from 2 to 4."""
     worked_share: float = 0.25
     """The share of games whose worked example goes on to the next room."""
     train: int = 4000
-    """Games to train on, all different."""
     validation: int = 512
-    """Games held out, all different; none of them is one to train on."""
-    validation_share: float = 0.1
-    """The share of all there could be from which those held out are taken."""
-    seed: int = 0
-    """Decides the games, their splits and their worked examples."""
 
     def __post_init__(self) -> None:
-        check_sizes(self.train, self.validation, self.validation_share)
+        SplitSizes.__post_init__(self)
         expect_range("rooms", self.rooms, 2, 4)
         expect_range("worked_share", self.worked_share, 0.0, 1.0)
 
@@ -114,20 +110,9 @@ class TextWorld:
         """
         require_modules("textworld", place=place, extra=EXTRA)
 
-    def problems(self, split: Split) -> Sequence[Problem]:
-        """The games of a split.
-
-        Raises:
-            ConfigError: there are not so many different ones.
-        """
-        count = self.train if split == "train" else self.validation
-        share, place = self.validation_share, "textworld"
-        houses = distinct(self._drawn(), str, split, count, seed=self.seed, validation_share=share, place=place)
-        return [self._problem(number, house) for number, house in enumerate(houses)]
-
-    def _problem(self, number: int, house: House) -> Problem:
-        goes_on = is_worked(str(house), self.worked_share, seed=self.seed)
-        moves = house.looked_for() if goes_on else house.one_room(number)
+    def _problem(self, number: int, item: House) -> Problem:
+        goes_on = is_worked(str(item), self.worked_share, seed=self.seed)
+        moves = item.looked_for() if goes_on else item.one_room(number)
         turns = [
             WorkedTurn(
                 calls=(ToolCall(name=COMMAND, arguments={"command": command}),), results=(ToolResult(text=answer, name=COMMAND),)
@@ -136,7 +121,7 @@ class TextWorld:
         ]
         if moves[-1][1] != WON:
             turns.append(WorkedTurn(text=GIVEN_UP))
-        return Problem(prompt=house.begins(), answer=house.wanted, id=number, turns=tuple(turns), row={"textworld": house})
+        return Problem(prompt=item.begins(), answer=item.wanted, id=number, turns=tuple(turns), row={"textworld": item})
 
     def _drawn(self) -> Iterator[House]:
         """Houses without end, from one stream for all splits."""

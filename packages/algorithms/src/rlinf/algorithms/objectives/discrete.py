@@ -22,7 +22,8 @@ def q_learning_target(
     y = r + γ (1 − terminated) maxₐ Q̄(s′, a)
 
     Mnih et al., "Human-Level Control through Deep Reinforcement Learning" (2015), alg. 1, doi:10.1038/nature14236. Arguments,
-    returns and errors are those of `double_q_target`, of which it is the case that the judge also chooses.
+    returns and errors are those of `td_target`, but that the value is found in what the target critic says of all A actions of the
+    next state, `q_next`, `[B, A]`.
     """
     return double_q_target(reward, terminated, q_next, q_next, gamma=gamma, bootstrap=bootstrap)
 
@@ -40,22 +41,9 @@ def double_q_target(
 
     y = r + γ (1 − terminated) Q̄(s′, argmaxₐ Q(s′, a))
 
-    van Hasselt et al., "Deep Reinforcement Learning with Double Q-learning" (2016), eq. 4, arXiv:1509.06461.
-
-    Args:
-        reward: `[B]`.
-        terminated: `[B]` bool, the task itself ended here; a truncated transition bootstraps.
-        q_next: `[B, A]`, the target critic on the next state: it judges.
-        q_next_selector: `[B, A]`, the online critic on the next state: it chooses.
-        gamma: discount of one row in [0, 1], or `[B]`.
-        bootstrap: "standard"; or "always", also where terminated.
-
-    Returns:
-        `[B]`, no gradient.
-
-    Raises:
-        ShapeError: a shape disagrees; the message names the argument.
-        ConfigError: a hyper-parameter is out of range.
+    van Hasselt et al., "Deep Reinforcement Learning with Double Q-learning" (2016), eq. 4, arXiv:1509.06461. Arguments, returns and
+    errors are those of `td_target`, but that the value is found in what two critics say of all A actions of the next state, each
+    `[B, A]`: the online one, `q_next_selector`, chooses, and the target one, `q_next`, judges.
     """
     expect_rows("double_q_target(q_next)", q_next, q_next.shape[0], None)
     expect_rows("double_q_target(q_next_selector)", q_next_selector, *q_next.shape)

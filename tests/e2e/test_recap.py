@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from rlinf.runners.embodied_sft.labels import write_labels
 pytest.importorskip("pyarrow", reason="the extra rlinf-envs[recording] is not installed")
 VALUE = {"model_type": "recap_value_model", "bins": 21, "hidden_sizes": [32]}
 CONDITIONED = {"model_type": "flow_policy", "hidden_sizes": [32], "num_action_chunks": 2, "condition": {"guidance_scale": 1.5}}
+FLOW = {**CONDITIONED, "condition": None}
 CHEAP = ("cluster.backend=local", "runner.logger.logger_backends=[]", "runner.max_steps=1", "runner.steps_per_iteration=20")
 
 
@@ -66,6 +68,22 @@ def test_the_recipes_one_after_the_other(app: Any, recorded: Path) -> None:
     code, said = app.here("label_advantages.py", str(app.logs / "tabletop_recap"), "--out", str(labels))
     assert code == 2
     assert "expected the run of a value model, and it trained a 'flow_policy'" in said
+
+
+def test_a_second_iteration_learns_from_what_the_policy_played(app: Any, recorded: Path) -> None:
+    """An evaluation records; a folder with both datasets is one dataset, for the value model and for its labels."""
+    run, joined, labels = a_run(app.logs, recorded, FLOW), app.logs / "joined", app.logs / "labels.npz"
+    played = {"env_type": "tabletop", "init_params": {"task": "reach"}, "total_num_envs": 4, "episodes": 4}
+    recording = ("env.eval.episodes=6", "env.eval.seeds=[9]", f"env.eval.data_collection.save_dir={joined}")
+    code, said = app.evaluate_here(str(learn(run | {"env": {"eval": played}})), *recording)
+    assert code == 0, said
+    copytree(recorded, joined / "demonstrations")
+    data = (*CHEAP, f"runner.logger.log_path={app.logs}", f"data.path={joined}")
+    code, said = app.here("sft.py", "--config-name", "tabletop_recap_value", *data)
+    assert code == 0, said
+    code, said = app.here("label_advantages.py", str(app.logs / "tabletop_recap_value"), "--out", str(labels))
+    assert code == 0, said
+    assert "of 22 episodes are good" in said
 
 
 @pytest.mark.slow

@@ -25,8 +25,8 @@ import torch
 
 from rlinf.algorithms.losses import PPOClip
 from rlinf.core import Batch, Trajectory, Weights, gather
-from rlinf.core.declarations import WeightSize
 from rlinf.core.language.generation import SamplingConfig
+from rlinf.core.protocols import WeightSize
 from rlinf.engines import BucketWeightSync, FSDPTrainerConfig, FullWeightSync, OptimConfig
 from rlinf.engines.generation import HFGeneratorConfig
 from rlinf.models.language import CausalLMConfig, token_batch

@@ -115,7 +115,7 @@ LARGE = {
 
 
 WHOLE = (
-    *("RunConfig", "PlayedConfig", "EmbodiedConfig", "EmbodiedSFTConfig", "OffPolicyConfig", "ReasoningConfig"),
+    *("RunConfig", "_ExportingConfig", "PlayedConfig", "EmbodiedConfig", "EmbodiedSFTConfig", "OffPolicyConfig", "ReasoningConfig"),
     *("FineTuningConfig", "SFTConfig", "RewardModelConfig", "TrainingConfig"),
 )
 

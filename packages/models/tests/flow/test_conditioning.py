@@ -5,9 +5,9 @@ import torch
 
 from rlinf.core.data import ArraySpec, EnvSpec
 from rlinf.core.errors import ConfigError
-from rlinf.models.flow import UNCONDITIONAL, classifier_free, condition_dropout
+from rlinf.models.flow import UNCONDITIONAL, AdvantageCondition, classifier_free, condition_dropout
 from rlinf.models.flow.conditioning import one_hot_labels
-from rlinf.models.flow_policy import AdvantageCondition, FlowPolicyConfig
+from rlinf.models.flow_policy import FlowPolicyConfig
 
 SPEC = EnvSpec(
     observation={"states": ArraySpec(shape=(2,), dtype="float32")},

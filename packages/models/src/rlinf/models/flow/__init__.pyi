@@ -1,3 +1,4 @@
+from rlinf.models.flow.advantage_condition import AdvantageCondition as AdvantageCondition
 from rlinf.models.flow.chain import Chain as Chain
 from rlinf.models.flow.chain import ChainScore as ChainScore
 from rlinf.models.flow.chain import sample_chain as sample_chain

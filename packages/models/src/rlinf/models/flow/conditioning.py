@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, cast
+
 import torch
 from torch import Tensor
 
 from rlinf.core.config import expect_range
+from rlinf.core.data.offline import ADVANTAGE_LABELS
+from rlinf.core.data.tree import Tree
+from rlinf.models.flow.advantage_condition import AdvantageCondition
 from rlinf.models.flow.draws import Source, draw
 from rlinf.models.flow.field import Field
 
-GOOD, UNCONDITIONAL = 1, -1
-"""The label of what was good, and of a row that is not told; what was not good is 0."""
+GOOD, BAD, UNCONDITIONAL = 1, 0, -1
+"""The label of what was good, of what was not, and of a row that is not told."""
 
 
 def condition_dropout(labels: Tensor, *, prob: float, generator: Source = None) -> Tensor:
@@ -37,9 +43,27 @@ def condition_dropout(labels: Tensor, *, prob: float, generator: Source = None) 
     return torch.where(chance < prob, UNCONDITIONAL, labels.to(torch.int64))
 
 
+def training_labels(condition: AdvantageCondition, env_obs: Tree[Any], like: Tensor, generator: Source = None) -> Tensor:
+    """What each of some demonstrations is told while it is learned: its label, unless it has none or that is dropped.
+
+    Args:
+        condition: says how many are dropped.
+        env_obs: observations by key; `ADVANTAGE_LABELS` `[B]` may be among them.
+        like: `[B, *]`, on the device on which they are wanted.
+        generator: as of `condition_dropout`.
+
+    Returns:
+        `[B]` int64, as of `condition_dropout`.
+    """
+    if not isinstance(env_obs, Mapping) or ADVANTAGE_LABELS not in env_obs:
+        return torch.full((len(like),), UNCONDITIONAL, device=like.device)
+    labels = torch.as_tensor(cast("Mapping[str, Any]", env_obs)[ADVANTAGE_LABELS], device=like.device)
+    return condition_dropout(labels, prob=condition.unconditional_prob, generator=generator)
+
+
 def one_hot_labels(labels: Tensor) -> Tensor:
     """What a network is shown of labels `[B]`: `[B, 2]`, good and not good; zeros for a row that is not told."""
-    return torch.stack([labels == GOOD, labels == 0], -1)
+    return torch.stack([labels == GOOD, labels == BAD], -1)
 
 
 def classifier_free(conditional: Field, unconditional: Field, scale: float) -> Field:
@@ -63,8 +87,10 @@ def classifier_free(conditional: Field, unconditional: Field, scale: float) -> F
         return conditional
 
     def velocity(x: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
-        told, hidden = conditional(x, time)
         free, _ = unconditional(x, time)
+        # A compiled network with CUDA graphs writes its next answer over this one.
+        free = free.clone()
+        told, hidden = conditional(x, time)
         return free + scale * (told - free), hidden
 
     return velocity

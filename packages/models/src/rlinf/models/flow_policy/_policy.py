@@ -14,7 +14,6 @@ from torch import Tensor
 from rlinf.core.capabilities import FlowRegression
 from rlinf.core.data import ArraySpec, Batch, Decision, LossOutput, Rescored
 from rlinf.core.data.arrays import as_numpy
-from rlinf.core.data.offline import ADVANTAGE_LABELS
 from rlinf.core.data.tree import Tree, tree_map
 from rlinf.core.errors import ShapeError
 from rlinf.core.protocols import Mode
@@ -28,7 +27,7 @@ from rlinf.models.flow import (
     interpolate,
     matching_loss,
 )
-from rlinf.models.flow.conditioning import GOOD, UNCONDITIONAL, classifier_free, condition_dropout, one_hot_labels
+from rlinf.models.flow.conditioning import GOOD, UNCONDITIONAL, classifier_free, one_hot_labels, training_labels
 from rlinf.models.flow.field import Field
 from rlinf.models.flow_policy.policy import STATES, FlowPolicyConfig
 from rlinf.models.flow_policy.velocity import VelocityNet
@@ -157,7 +156,8 @@ class FlowPolicy(BasePolicy):
         condition = self.config.condition
         if condition is None:
             return functools.partial(self.velocity, states=seen)
-        good, free = (functools.partial(self.velocity, states=_told(seen, label)) for label in (GOOD, UNCONDITIONAL))
+        labels = (torch.full((len(seen),), label, device=seen.device) for label in (GOOD, UNCONDITIONAL))
+        good, free = (functools.partial(self.velocity, states=_told(seen, each)) for each in labels)
         return classifier_free(good, free, condition.guidance_scale)
 
     def executed(self, chunk: Tensor) -> Tensor:
@@ -170,11 +170,7 @@ class FlowPolicy(BasePolicy):
         condition = self.config.condition
         if condition is None:
             return seen
-        if not isinstance(env_obs, Mapping) or ADVANTAGE_LABELS not in env_obs:
-            return _told(seen, UNCONDITIONAL)
-        labels = torch.as_tensor(cast("Mapping[str, Any]", env_obs)[ADVANTAGE_LABELS], device=seen.device)
-        kept = condition_dropout(labels, prob=condition.unconditional_prob, generator=generator)
-        return torch.cat([seen, one_hot_labels(kept).to(seen)], -1)
+        return _told(seen, training_labels(condition, env_obs, seen, generator))
 
     def _decision(self, states: Tensor, chain: Chain) -> Decision[Tensor]:
         return Decision(
@@ -197,9 +193,8 @@ class FlowPolicy(BasePolicy):
         return read_states(tree, self.normalize_states.first.shape[0], "flow_policy", self.velocity.out.weight)
 
 
-def _told(seen: Tensor, label: int) -> Tensor:
-    """States `[B, S + 2]` of rows that are all told the same."""
-    labels = torch.full((len(seen),), label, device=seen.device)
+def _told(seen: Tensor, labels: Tensor) -> Tensor:
+    """States, and what each row is told, `[B, S + 2]`."""
     return torch.cat([seen, one_hot_labels(labels).to(seen)], -1)
 
 

@@ -5,40 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rlinf.core.config import expect_at_least, expect_range
+from rlinf.core.config import expect_at_least
 from rlinf.core.data import EnvSpec
 from rlinf.core.data.sequences import Granularity
 from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
 from rlinf.models.actor_config import acting
-from rlinf.models.flow import FlowSampling
+from rlinf.models.flow import AdvantageCondition, FlowSampling
 from rlinf.models.layers.choices import Activation
 
 if TYPE_CHECKING:
     from rlinf.models.flow_policy._policy import FlowPolicy
 
 STATES = "states"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdvantageCondition:
-    """How a policy is told which actions were good, and how far it follows that (RECAP).
-
-    Physical Intelligence, "π*0.6: a VLA That Learns From Experience" (2025), arXiv:2511.14759.
-    """
-
-    unconditional_prob: float = 0.1
-    """The share of examples in [0, 1] that are learned without being told, so that one network is the policy with and without."""
-    guidance_scale: float = 1.0
-    """β ≥ 0 of classifier-free guidance, when it acts: 0 acts as all data did, 1 as what was good; more goes on in that direction,
-    for a second pass of the network in each denoising step."""
-
-    def __post_init__(self) -> None:
-        expect_range("unconditional_prob", self.unconditional_prob, 0.0, 1.0)
-        expect_range("guidance_scale", self.guidance_scale, 0.0, 100.0)
-        if self.guidance_scale != 1.0 and not self.unconditional_prob:
-            problem = "expected more than 0, as guidance_scale asks what the policy does without being told, found 0"
-            raise ConfigError("unconditional_prob", problem, "Use 0.1, or guidance_scale: 1.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,11 @@ VARIANTS = {
     ],
     "dsrl": [[]],
     "rlt": [[], ["state_dependent_std=true"]],
-    "pi0": [["preset=tiny"], ["preset=tiny", 'sampling={"noise_method": "flow_cps"}', "logprob_type=token_level"]],
+    "pi0": [
+        ["preset=tiny"],
+        ["preset=tiny", 'sampling={"noise_method": "flow_cps"}', "logprob_type=token_level"],
+        ["preset=tiny", 'condition={"guidance_scale": 2.0}', "max_token_length=48"],
+    ],
     "causal_lm": [["preset=tiny", "temperature=0.7"], ["preset=tiny", "architecture=llama", "add_value_head=true"]],
     # The contract shows no pictures, so that nothing would reach a vision tower that is trained.
     "vlm": [["preset=tiny", "freeze_vision=true"]],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, cast
 
@@ -30,6 +30,7 @@ from rlinf.models.flow import (
     interpolate,
     matching_loss,
 )
+from rlinf.models.flow.conditioning import GOOD, classifier_free, training_labels
 from rlinf.models.flow.field import Field
 from rlinf.models.heads import ValueHead
 from rlinf.models.lora import apply_lora
@@ -42,7 +43,7 @@ from rlinf.models.pi0 import _checkpoint as checkpoint
 from rlinf.models.pi0._network import PiNetwork, Prefix
 from rlinf.models.pi0.architecture import PiArchitecture, check_sizes
 from rlinf.models.pi0.policy import PiConfig
-from rlinf.models.pi0.prompt import encode, padded, state_prompt, task_prompt, texts
+from rlinf.models.pi0.prompt import encode, padded, state_prompt, task_prompt, texts, told_tasks
 from rlinf.models.pi0.statistics import read_statistics
 from rlinf.models.precision import cast_weights
 from rlinf.models.seeding import seeded_weights
@@ -96,7 +97,7 @@ class PiPolicy(BasePolicy):
         """See `BasePolicy`; the prefix is read once, whatever the number of denoising steps."""
         context = self.context(env_obs)
         prefix, state = self.read(context)
-        chain = self.sampler.sample(self._field(state, prefix), state, train=mode == "train", generator=generator)
+        chain = self.sampler.sample(self._field(state, prefix, context), state, train=mode == "train", generator=generator)
         return self._decision(context, chain, prefix)
 
     def default_forward(self, batch: Batch[Tensor]) -> Rescored[Tensor]:
@@ -106,7 +107,7 @@ class PiPolicy(BasePolicy):
         tree = cast("Mapping[str, Tensor]", trajectory.context)
         context = {key: leaf.flatten(0, 1).to(self._device) for key, leaf in tree.items()}
         prefix, state = self.read(context)
-        score = self.sampler.score(self._field(state, prefix), context)
+        score = self.sampler.score(self._field(state, prefix, context), context)
         value = self._value(score, prefix)
         return Rescored(
             logprob=_unflatten(self.sampler.of_decision(score.logprob), shape),
@@ -132,41 +133,46 @@ class PiPolicy(BasePolicy):
             mask: `[B, K]` bool, False for steps after the end of the episode.
             generator: the source of time and noise.
         """
-        prefix, state = self.read(self.context(env_obs))
         given = torch.as_tensor(action, device=self._device)[:, : self.noise_shape[0]]
         counts = torch.ones(given.shape[:2], dtype=torch.bool, device=self._device)
         if mask is not None:
             counts = torch.as_tensor(mask, device=self._device)[:, : given.shape[1]]
+        condition = self.config.condition
+        labels = None if condition is None else training_labels(condition, env_obs, given, generator)
+        context = self.context(env_obs, labels)
+        prefix, state = self.read(context)
         target = self._padded(given)
         counts = nn.functional.pad(counts, (0, target.shape[1] - counts.shape[1]))
         noise = draw_noise(target.shape, target, generator)
         time = draw_time(len(target), target, generator)
         x, wanted = interpolate(target, noise, time)
-        velocity, _ = self._field(state, prefix)(x, time)
+        velocity, _ = self._field(state, prefix, context)(x, time)
         return matching_loss(velocity, wanted, counts)
 
     def flow_regression(self, context: Tree[Any]) -> FlowRegression:
         """With `sampling.likelihood: matching`; see `rlinf.core.capabilities.HasFlowRegression`."""
         tree = {key: leaf.to(self._device) for key, leaf in cast("Mapping[str, Tensor]", context).items()}
         prefix, state = self.read(tree)
-        return self.sampler.regress(self._field(state, prefix), tree)
+        return self.sampler.regress(self._field(state, prefix, tree), tree)
 
     @torch.no_grad()
     def steer(self, env_obs: Tree[Any], noise: Any) -> Tensor:
-        prefix, state = self.read(self.context(env_obs))
+        context = self.context(env_obs)
+        prefix, state = self.read(context)
         start = torch.as_tensor(noise, device=self._device, dtype=torch.float32)
         if start.shape[1:] != self.noise_shape:
             raise ShapeError(
                 "steer(noise)", f"expected [B, {self.noise_shape[0]}, {self.noise_shape[1]}], found {tuple(start.shape)}"
             )
-        return self._executed(self.sampler.follow(self._field(state, prefix), start).action)
+        return self._executed(self.sampler.follow(self._field(state, prefix, context), start).action)
 
     @torch.no_grad()
     def propose(self, env_obs: Tree[Any]) -> Proposal:
         """From the middle of the initial noise; see `rlinf.core.off_policy.HasPrefixFeatures`."""
-        prefix, state = self.read(self.context(env_obs))
+        context = self.context(env_obs)
+        prefix, state = self.read(context)
         start = state.new_zeros(len(state), *self.noise_shape)
-        action = self._executed(self.sampler.follow(self._field(state, prefix), start).action)
+        action = self._executed(self.sampler.follow(self._field(state, prefix, context), start).action)
         return Proposal(action=action, features=prefix.hidden, valid=prefix.valid)
 
     @torch.no_grad()
@@ -184,7 +190,7 @@ class PiPolicy(BasePolicy):
         context = self.context(env_obs)
         prefix, state = self.read(context)
         rest = torch.as_tensor(previous, device=self._device)[:, : self.noise_shape[0]]
-        field = self._field(state, prefix)
+        field = self._field(state, prefix, context)
         chain = self.sampler.go_on(field, self._padded(rest), known=rest.shape[1], delay=delay, generator=generator)
         return self._decision(context, chain, prefix)
 
@@ -200,8 +206,14 @@ class PiPolicy(BasePolicy):
     def _device(self) -> torch.device:
         return self.actions.first.device
 
-    def context(self, env_obs: Tree[Any]) -> dict[str, Tensor]:
-        """What decides, in the smallest form: images in the model's size, states as they came, tokens."""
+    def context(self, env_obs: Tree[Any], labels: Tensor | None = None) -> dict[str, Tensor]:
+        """What decides, in the smallest form: images in the model's size, states as they came, tokens.
+
+        Args:
+            env_obs: observations.
+            labels: `[B]`, what a policy with a `condition` is told of each row (`rlinf.models.flow.conditioning`). None: that what
+                it does is good; with guidance there are also `untold_tokens`, of the prompt that does not say so.
+        """
         needed = {CAMERAS[0], "states", "task_descriptions"}
         tree = cast("Mapping[str, Any]", env_obs if isinstance(env_obs, Mapping) else {})
         if not needed <= set(tree):
@@ -214,19 +226,24 @@ class PiPolicy(BasePolicy):
         seen = torch.ones(images.shape[:2], dtype=torch.bool, device=self._device)
         if "image_masks" in tree:
             seen &= torch.as_tensor(tree["image_masks"], device=self._device)
-        tokens, valid = self._tokens(tree["task_descriptions"], states)
-        return {"images": images, "image_masks": seen, "states": states, "tokens": tokens, "token_masks": valid}
+        tasks, condition = texts(tree["task_descriptions"]), self.config.condition
+        said: list[int] = [GOOD] * len(tasks) if labels is None else cast("Any", labels).tolist()
+        tokens, valid = self._tokens(tasks if condition is None else told_tasks(tasks, said), states)
+        found = {"images": images, "image_masks": seen, "states": states, "tokens": tokens, "token_masks": valid}
+        if condition is not None and condition.guided and labels is None:
+            found["untold_tokens"], found["untold_token_masks"] = self._tokens(tasks, states)
+        return found
 
-    def _tokens(self, tasks: Any, states: Tensor) -> tuple[Tensor, Tensor]:
+    def _tokens(self, tasks: Sequence[str], states: Tensor) -> tuple[Tensor, Tensor]:
         """Ids and mask of the prompts, `[B, L]`."""
         if self.config.kind == "pi0":
-            prompts = [task_prompt(task) for task in texts(tasks)]
+            prompts = [task_prompt(task) for task in tasks]
         else:
             normed = as_numpy(self.states.normalize(states))
             # After normalisation, so that what is padded is in the middle of its range.
             missing = max(0, self._prompt_states - normed.shape[1])
             told = np.pad(normed, ((0, 0), (0, missing)))
-            prompts = [state_prompt(task, row) for task, row in zip(texts(tasks), told, strict=True)]
+            prompts = [state_prompt(task, row) for task, row in zip(tasks, told, strict=True)]
         # Many rows share a task: each text is tokenized once.
         unique, index = np.unique(np.array(prompts), return_inverse=True)
         rows, limit = encode(unique.tolist(), self.tokenizer), self.network.of.max_token_length
@@ -238,11 +255,14 @@ class PiPolicy(BasePolicy):
 
     def read(self, context: Mapping[str, Tensor]) -> tuple[Prefix, Tensor]:
         """The prefix, once for all denoising steps, and the padded state."""
-        pixels = standardize(context["images"])
-        prefix = self.network.prefix(pixels, context["image_masks"], context["tokens"], context["token_masks"])
+        prefix = self._prefix(context, "token")
         states = self.states.normalize(context["states"])
         missing = max(0, self.network.of.max_state_dim - states.shape[1])
         return prefix, nn.functional.pad(states, (0, missing))
+
+    def _prefix(self, context: Mapping[str, Tensor], prompt: str) -> Prefix:
+        pixels = standardize(context["images"])
+        return self.network.prefix(pixels, context["image_masks"], context[f"{prompt}s"], context[f"{prompt}_masks"])
 
     def _decision(self, context: dict[str, Tensor], chain: Chain, prefix: Prefix) -> Decision[Tensor]:
         return Decision(
@@ -253,9 +273,16 @@ class PiPolicy(BasePolicy):
             version=self.version,
         )
 
-    def _field(self, state: Tensor, prefix: Prefix) -> Field:
+    def _field(self, state: Tensor, prefix: Prefix, context: Mapping[str, Tensor]) -> Field:
         velocity = self._compiled or self.network.velocity
-        return lambda x, time: velocity(x, time, state, prefix)
+
+        def given(prefix: Prefix) -> Field:
+            return lambda x, time: velocity(x, time, state, prefix)
+
+        condition = self.config.condition
+        if condition is None or "untold_tokens" not in context:
+            return given(prefix)
+        return classifier_free(given(prefix), given(self._prefix(context, "untold_token")), condition.guidance_scale)
 
     def _padded(self, action: Tensor) -> Tensor:
         """Actions of the environment in the units and the shape of the model, `[B, H, D]`; the last step is repeated."""

@@ -14,6 +14,7 @@ from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import require_modules
 from rlinf.models.actor_config import STATES, acting, check_vla, expect_sizes, expect_source, folder_of
+from rlinf.models.flow.advantage_condition import AdvantageCondition
 from rlinf.models.flow.sampling import FlowSampling
 from rlinf.models.lora import LoRAConfig
 from rlinf.models.pi0.architecture import Kind, PiArchitecture, base, tiny
@@ -52,6 +53,9 @@ class PiConfig:
     """Denoising steps, and where exploration comes from."""
     logprob_type: Granularity = "chunk_level"
     """What gets a log-probability of its own."""
+    condition: AdvantageCondition | None = None
+    """Lets it learn from labels which actions were good, and act as those; None: it learns all that it is shown. Words behind the
+    task tell it, so that it has no other weights."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """Of the two transformers and the vision tower; projections of actions, heads and the flow stay in float32."""
     add_value_head: bool = True
@@ -93,6 +97,11 @@ class PiConfig:
         )
 
     @property
+    def conditioned(self) -> bool:
+        """Whether it learns which actions were good; see `rlinf.core.data.offline.LearnsLabels`."""
+        return self.condition is not None
+
+    @property
     def _preset(self) -> PiArchitecture | None:
         """The sizes of the preset; None where a folder has them."""
         return None if self.preset is None else {"tiny": tiny, "base": base}[self.preset](self.kind)
@@ -130,9 +139,10 @@ class PiConfig:
         if not texts:
             return
         # After the refusals that need no tokenizer.
+        from rlinf.models.flow.conditioning import BAD, GOOD, UNCONDITIONAL
         from rlinf.models.observations.prompts import expect_room
         from rlinf.models.pi0 import _checkpoint as checkpoint
-        from rlinf.models.pi0.prompt import longest_prompts
+        from rlinf.models.pi0.prompt import longest_prompts, told_tasks
 
         folder = folder_of(self.model_path)
         of = self.architecture()
@@ -142,7 +152,9 @@ class PiConfig:
             known = max((known, *spec.observation[STATES].shape))
         beside = "" if known or self.kind == "pi0" else "the state"
         states = None if self.kind == "pi0" else known
-        lengths = longest_prompts(texts, checkpoint.tokenizer_of(folder, of), states)
+        labels = (UNCONDITIONAL,) if self.condition is None else (GOOD, BAD)
+        prompts = [task for label in labels for task in told_tasks(texts, [label] * len(texts))]
+        lengths = longest_prompts(prompts, checkpoint.tokenizer_of(folder, of), states)
         expect_room(lengths, of.max_token_length, f"{place}.max_token_length", beside=beside)
 
     def check_statistics(self, place: str, actions: int | None = None) -> None:

@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rlinf.models.flow.conditioning import BAD, GOOD, UNCONDITIONAL
+
 BINS = 256
+_SAID = {GOOD: ", Advantage: positive", BAD: ", Advantage: negative"}
 
 
 def state_prompt(task: str, states: NDArray[np.float32]) -> str:
@@ -24,6 +27,18 @@ def state_prompt(task: str, states: NDArray[np.float32]) -> str:
 def task_prompt(task: str) -> str:
     """The prompt of π0: the task and a line break, after which the answer was in PaliGemma's training."""
     return f"{_clean(task)}\n"
+
+
+def told_tasks(tasks: Sequence[str], labels: Sequence[int]) -> list[str]:
+    """Instructions, each with whether what is done is good: "Advantage: positive" or "Advantage: negative" behind it.
+
+    Physical Intelligence, "π*0.6: a VLA That Learns From Experience" (2025), arXiv:2511.14759.
+
+    Args:
+        tasks: the instructions.
+        labels: of each one, `GOOD`, `BAD`, or `UNCONDITIONAL` for the instruction alone (`rlinf.models.flow.conditioning`).
+    """
+    return [task if label == UNCONDITIONAL else _clean(task) + _SAID[label] for task, label in zip(tasks, labels, strict=True)]
 
 
 def encode(prompts: Sequence[str], tokenizer: Any) -> list[list[int]]:

@@ -184,7 +184,7 @@ _MODEL: Final[Mapping[str, str]] = {
     "load_to_device": "Leave it out: a worker's placement says where its model is; actor.offload and rollout.offload make room.",
     **dict.fromkeys(("implementation", "implementation_version"), "Leave it out: there is one implementation of each model."),
     "use_wrist_image": "Set actor.model.num_images_in_input (openvla_oft); others take the cameras that the environment has.",
-    "unconditional_prob": "Set actor.model.condition: {unconditional_prob: 0.1} of flow_policy, with data.labels.",
+    "unconditional_prob": "Set actor.model.condition: {unconditional_prob: 0.1} of flow_policy, pi0 or pi05, with data.labels.",
     "value_type": "Leave it out: a chunk of actions is one decision, with one value.",
     "vh_mode": "Leave it out: actor.model.add_value_head adds the critic that the model has.",
     "policy_setup": "Set env.train.wrappers: [{type: action_format, format: …}], which evaluations take over.",

@@ -58,7 +58,7 @@ def _conditioned(cfg: EmbodiedSFTConfig) -> ConfigError | None:
     if cfg.dagger is not None:
         return ConfigError("data.labels", "what dagger adds to the data has no labels", "Leave out one of the two.")
     if not conditioned and traits_of(cfg.actor.model.config).judges is None:
-        remedy = "Use flow_policy with actor.model.condition: {}, or set data.labels to null."
+        remedy = "Use flow_policy, pi0 or pi05 with actor.model.condition: {}, or set data.labels to null."
         return ConfigError("data.labels", f"{model} as it is configured can't be told which actions were good", remedy)
     return None
 

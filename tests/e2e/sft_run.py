@@ -27,6 +27,16 @@ def demonstrate(folder: Path, task: Any, episodes: int, *, noise: float = 0.0, n
     record_expert(env, LeRobotWriter(folder, fps=20, use_videos=False, finalize_interval=9), episodes=episodes, noise=noise)
 
 
+def a_run(logs: Path, data: Path, model: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """The configuration of a short run that learns from a dataset."""
+    return {
+        "runner": {"task_type": "embodied_sft", "experiment_name": "run", "max_steps": 1, "logger": {"log_path": str(logs)}},
+        "cluster": CLUSTER,
+        "data": {"path": str(data), **more},
+        "actor": {"model": dict(model), "optim": {"lr": 3e-3}, "global_batch_size": 16},
+    }
+
+
 def learn(data: dict[str, Any]) -> Path:
     """A whole run; the folder of its last checkpoint."""
     cfg = read_embodied_sft(data)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sft_run import CLUSTER, demonstrate, learn, refused
+from sft_run import a_run, demonstrate, learn, refused
 
 from rlinf.core.errors import ConfigError
 from rlinf.envs.offline import LeRobot
@@ -29,15 +29,6 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("recorded") / "reach"
     demonstrate(folder, task="reach", episodes=16, noise=1.5, num_envs=8)
     return folder
-
-
-def a_run(logs: Path, data: Path, model: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {
-        "runner": {"task_type": "embodied_sft", "experiment_name": "run", "max_steps": 1, "logger": {"log_path": str(logs)}},
-        "cluster": CLUSTER,
-        "data": {"path": str(data), **more},
-        "actor": {"model": dict(model), "optim": {"lr": 3e-3}, "global_batch_size": 16},
-    }
 
 
 def told_and_cloned(app: Any, recipe: str, seed: int, *, speed: float, lookahead: int) -> dict[str, float]:

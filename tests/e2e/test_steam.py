@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sft_run import CLUSTER, demonstrate, refused
+from sft_run import a_run, demonstrate, refused
 
 from rlinf.core.data.offline import OfflineEpisode
 from rlinf.core.errors import ConfigError
@@ -40,15 +40,6 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("recorded")
     demonstrate(folder / "all", task="reach", episodes=16, noise=1.5, num_envs=8)
     return marked(folder / "all", folder / "half", 8)
-
-
-def a_run(logs: Path, data: Path, model: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {
-        "runner": {"task_type": "embodied_sft", "experiment_name": "run", "max_steps": 1, "logger": {"log_path": str(logs)}},
-        "cluster": CLUSTER,
-        "data": {"path": str(data), **more},
-        "actor": {"model": dict(model), "optim": {"lr": 3e-3}, "global_batch_size": 16},
-    }
 
 
 def test_the_recipes_one_after_the_other(app: Any, recorded: Path) -> None:

@@ -39,3 +39,22 @@ def obs():
 @pytest.fixture
 def generator():
     return torch.Generator().manual_seed(7)
+
+
+@pytest.fixture
+def counted_calls(monkeypatch):
+    """Counts from now on how often a policy's network reads a prefix, and asks for a velocity."""
+
+    def count(policy):
+        calls = {"prefix": 0, "velocity": 0}
+        for name in calls:
+            original = getattr(policy.network, name)
+
+            def counted(*args, _name=name, _original=original):
+                calls[_name] += 1
+                return _original(*args)
+
+            monkeypatch.setattr(policy.network, name, counted)
+        return calls
+
+    return count

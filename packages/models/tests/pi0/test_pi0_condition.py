@@ -77,17 +77,9 @@ def test_it_acts_by_the_guided_flow_and_scores_by_it(config, spec, obs):
 
 
 @BOTH
-def test_without_guidance_one_pass_acts(config, spec, obs, monkeypatch):
+def test_without_guidance_one_pass_acts(config, spec, obs, counted_calls):
     policy = told(config, spec)
-    calls = {"prefix": 0, "velocity": 0}
-    for name in calls:
-        original = getattr(policy.network, name)
-
-        def counted(*args, _name=name, _original=original):
-            calls[_name] += 1
-            return _original(*args)
-
-        monkeypatch.setattr(policy.network, name, counted)
+    calls = counted_calls(policy)
     found = policy.predict_action_batch(obs, "eval")
     assert calls == {"prefix": 1, "velocity": 4}
     assert "untold_tokens" not in found.context

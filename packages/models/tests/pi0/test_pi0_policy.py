@@ -18,18 +18,10 @@ BOTH = pytest.mark.parametrize("config", [PI0PolicyConfig, PI05PolicyConfig], id
 
 @BOTH
 @pytest.mark.parametrize("joint", [False, True])
-def test_the_prefix_is_read_once(config, joint, spec, obs, monkeypatch):
+def test_the_prefix_is_read_once(config, joint, spec, obs, counted_calls):
     method = "flow_noise" if joint else "flow_sde"
     policy = config(preset="tiny", sampling=FlowSampling(noise_method=method, joint_logprob=joint)).build(spec, seed=0)
-    calls = {"prefix": 0, "velocity": 0}
-    for name in calls:
-        original = getattr(policy.network, name)
-
-        def counted(*args, _name=name, _original=original):
-            calls[_name] += 1
-            return _original(*args)
-
-        monkeypatch.setattr(policy.network, name, counted)
+    calls = counted_calls(policy)
     decision = policy.predict_action_batch(obs)
     assert calls == {"prefix": 1, "velocity": 4}
     found = policy.default_forward(batch_of(decision))

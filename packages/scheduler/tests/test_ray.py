@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from waiting import alive, all_dead, descendants, until
 
-from rlinf.core.errors import ConfigError, DeadlineExceeded, WorkerError
+from rlinf.core.errors import ClusterError, ConfigError, DeadlineExceeded, WorkerError
 from rlinf.core.testing.cluster import ClusterContract
 from rlinf.scheduler import Channel, Cluster, FlexiblePlacementStrategy, NodePlacementStrategy, Worker
 from rlinf.scheduler.backends.ray import _ray, _slim
@@ -117,6 +117,24 @@ def test_ray_starts_only_what_a_run_needs(ray_cluster: Cluster) -> None:
     assert not [command for command in commands for part in unused if part in command]
     # In place of the last one, under its name: without it the raylet would end itself.
     assert "idle_agent.py" in Path(f"/proc/{services['dashboard_agent']}/cmdline").read_text()
+
+
+def test_a_raylet_that_ends_while_ray_starts_is_missed_at_once() -> None:
+    def start(command: list[str], process_type: str) -> Any:
+        return SimpleNamespace(process=subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"]))
+
+    private = SimpleNamespace(
+        services=SimpleNamespace(start_ray_process=start, get_node=None),
+        ray_constants=SimpleNamespace(PROCESS_TYPE_RAYLET="raylet"),
+    )
+    client = SimpleNamespace(get_all_node_info=lambda timeout: dict[Any, Any]())  # pyright: ignore[reportUnknownLambdaType]
+    raylet = _slim.Raylet(SimpleNamespace(_private=private, _raylet=SimpleNamespace(GcsClient=lambda address: client)))  # pyright: ignore[reportUnknownLambdaType]
+    started = raylet.start_process([], "raylet")
+    began = time.monotonic()
+    with pytest.raises(ClusterError, match=r"Ray's raylet: it exited with status 3 while Ray was starting"):
+        raylet.get_node("127.0.0.1:1", "ab12")
+    assert time.monotonic() - began < _slim.REGISTERED_S / 2
+    assert started.process.returncode == 3
 
 
 def test_a_ray_that_looks_for_other_files_keeps_its_agent() -> None:

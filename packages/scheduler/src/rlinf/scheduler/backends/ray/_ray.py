@@ -29,6 +29,8 @@ os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
 os.environ.setdefault("RAY_worker_niceness", "0")
 # Ray would print a long line about each worker that dies, which our error tells of; who has tasks of their own gets an exception.
 os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "^A worker died or was killed while executing a task")
+# Ray would start another Ray for a call that comes after the end of ours, as from a thread that restarts a worker.
+os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")
 # Ray would hide all accelerators from actors that ask it for none, as ours do.
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 
@@ -188,9 +190,9 @@ def _on_loopback() -> Generator[None]:
         constants.ENABLE_RAY_CLUSTER = before
 
 
-def _give_up(pid: int, how: str) -> None:
-    """Ends this process, as Ray itself would some seconds later without an exception: its GCS has died, and C++ waits for it."""
-    error = ClusterError(f"Ray's gcs_server, pid {pid}", f"{how} while Ray was starting")
+def _give_up(name: str, pid: int, how: str) -> None:
+    """Ends this process, as Ray itself would some seconds later without an exception: a server has died, and C++ waits for it."""
+    error = ClusterError(f"Ray's {name}, pid {pid}", f"{how} while Ray was starting")
     sys.stderr.write(f"{ClusterError.__module__}.{ClusterError.__name__}: {error}\n")
     sys.stdout.flush()
     sys.stderr.flush()

@@ -12,13 +12,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rlinf.core.errors import ClusterError
+from rlinf.core.process import exit_reason
+
 SETUP_WORKER = str(Path(__file__).with_name("setup_worker.py"))
 IDLE_AGENT = str(Path(__file__).with_name("idle_agent.py"))
 AGENT = "--dashboard_agent_command="
 PORTS = ("METRICS_AGENT", "METRICS_EXPORT", "DASHBOARD_AGENT_LISTEN")
 """Those of the agent, as Ray's constants for their files begin."""
-REGISTERED_S, LOOK_S = 20.0, 0.05
-"""How long, and how often, to look whether the raylet is there, before Ray looks itself: it sleeps for a second each time."""
+REGISTERED_S, LOOK_S = 30.0, 0.05
+"""How long Ray waits for its raylet, and how often we look: Ray sleeps for a second each time, and misses none that has ended."""
 
 
 @contextmanager
@@ -28,15 +31,15 @@ def only_what_is_used(ray: Any) -> Generator[None]:
     Each of these is a Python process that imports Ray, which takes a second or more of processor time. For the same reason workers
     are set up by a script of ours: Ray's own imports Ray, only to run another interpreter.
     """
-    private = ray._private
+    private, raylet = ray._private, Raylet(ray)
     params, node, services = private.parameter, private.node.Node, private.services
     chosen = {"setup_worker_path": SETUP_WORKER, "include_log_monitor": False, "no_monitor": True}
     known = inspect.signature(params.RayParams).parameters
     ours: list[tuple[Any, str, Any]] = [
         (params, "RayParams", partial(params.RayParams, **{name: value for name, value in chosen.items() if name in known})),
         (node, "start_api_server", _start_no_api_server),
-        (services, "start_ray_process", partial(_start_process, services.start_ray_process, ray)),
-        (services, "get_node", partial(_get_node, services.get_node, ray)),
+        (services, "start_ray_process", raylet.start_process),
+        (services, "get_node", raylet.get_node),
     ]
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in ours]
     for owner, name, value in ours:
@@ -52,9 +55,37 @@ def _start_no_api_server(node: Any, **_: Any) -> None:
     node._webui_url = None
 
 
-def _start_process(start: Any, ray: Any, command: list[str], *arguments: Any, **options: Any) -> Any:
-    """Starts one of Ray's processes; the raylet's command names an agent that does nothing."""
-    return start([without_agent(ray, argument) for argument in command], *arguments, **options)
+class Raylet:
+    """The raylet of a Ray that starts: it has no agent, and is found, or missed, at once."""
+
+    def __init__(self, ray: Any) -> None:
+        self._ray = ray
+        self._start, self._get = ray._private.services.start_ray_process, ray._private.services.get_node
+        self._process: Any = None
+
+    def start_process(self, command: list[str], process_type: str, *arguments: Any, **options: Any) -> Any:
+        """Starts one of Ray's processes, as the function that this replaces does."""
+        started = self._start([without_agent(self._ray, each) for each in command], process_type, *arguments, **options)
+        if process_type == self._ray._private.ray_constants.PROCESS_TYPE_RAYLET:
+            self._process = started.process
+        return started
+
+    def get_node(self, gcs_address: str, node_id: str) -> Any:
+        """What Ray knows of its node, once it knows it.
+
+        Raises:
+            ClusterError: the raylet has ended.
+            RuntimeError: it takes too long; Ray then says so.
+        """
+        client, deadline = self._ray._raylet.GcsClient(address=gcs_address), time.monotonic() + REGISTERED_S
+        while not any(known.hex() == node_id for known in client.get_all_node_info(timeout=REGISTERED_S)):
+            code = None if self._process is None else self._process.poll()
+            if code is not None:
+                raise ClusterError("Ray's raylet", f"it {exit_reason(code)} while Ray was starting")
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"no raylet within {REGISTERED_S:.0f} s")
+            time.sleep(LOOK_S)
+        return self._get(gcs_address, node_id)
 
 
 def without_agent(ray: Any, argument: str) -> str:
@@ -70,13 +101,3 @@ def without_agent(ray: Any, argument: str) -> str:
         return argument
     # Without the site's packages, of which it needs none.
     return AGENT + shlex.join([sys.executable, "-I", "-S", IDLE_AGENT, *files])
-
-
-def _get_node(get: Any, ray: Any, gcs_address: str, node_id: str) -> Any:
-    """What Ray knows of a node that it has just started, once it knows it."""
-    client, deadline = ray._raylet.GcsClient(address=gcs_address), time.monotonic() + REGISTERED_S
-    while not any(known.hex() == node_id for known in client.get_all_node_info(timeout=REGISTERED_S)):
-        if time.monotonic() > deadline:
-            break
-        time.sleep(LOOK_S)
-    return get(gcs_address, node_id)

@@ -166,13 +166,13 @@ def raylet_reason(logs: Path) -> str:
 
 
 class Startup:
-    """Watches the GCS of a Ray that is being started here. If it dies, Ray waits for it in C++ and then ends this process.
+    """Watches the servers of a Ray that is being started here. If one dies, Ray may wait for it in C++ and then end this process.
 
     Args:
-        on_end: called, instead of that, with its process id and ending, in words; does not return.
+        on_end: called, instead of that, with its name, process id and ending, in words; does not return.
     """
 
-    def __init__(self, on_end: Callable[[int, str], None]) -> None:
+    def __init__(self, on_end: Callable[[str, int, str], None]) -> None:
         self._on_end = on_end
         self._before = set(children(os.getpid()))
         self._done = threading.Event()
@@ -187,23 +187,19 @@ class Startup:
         self._thread.join(timeout=10 * LOOK_S)
 
     def _watch(self) -> None:
-        while not self._done.wait(LOOK_S):
-            for pid in set(children(os.getpid())) - self._before:
-                if _name(pid) == SERVERS[0]:
-                    with contextlib.suppress(ProcessLookupError):
-                        self._follow(pid)
-                        return
-
-    def _follow(self, pid: int) -> None:
-        descriptor = os.pidfd_open(pid)
-        try:
+        watched: dict[int, tuple[str, int]] = {}
+        with contextlib.ExitStack() as descriptors:
             while not self._done.wait(LOOK_S):
-                if _readable([descriptor], 0.0):
+                for pid in set(children(os.getpid())) - self._before - {pid for _, pid in watched.values()}:
+                    with contextlib.suppress(ProcessLookupError):
+                        if (name := _name(pid)) in SERVERS:
+                            descriptor = os.pidfd_open(pid)
+                            descriptors.callback(os.close, descriptor)
+                            watched[descriptor] = (name, pid)
+                for ended in _readable(watched, 0.0):
                     if not self._done.wait(PATIENCE_S):  # Ray may say so itself
-                        self._on_end(pid, _how(descriptor))
+                        self._on_end(*watched[ended], _how(ended))
                     return
-        finally:
-            os.close(descriptor)
 
 
 @contextlib.contextmanager

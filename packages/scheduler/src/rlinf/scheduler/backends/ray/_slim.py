@@ -20,8 +20,10 @@ IDLE_AGENT = str(Path(__file__).with_name("idle_agent.py"))
 AGENT = "--dashboard_agent_command="
 PORTS = ("METRICS_AGENT", "METRICS_EXPORT", "DASHBOARD_AGENT_LISTEN")
 """Those of the agent, as Ray's constants for their files begin."""
-REGISTERED_S, LOOK_S = 30.0, 0.05
-"""How long Ray waits for its raylet, and how often we look: Ray sleeps for a second each time, and misses none that has ended."""
+REGISTERED_S = 30.0
+"""How long Ray waits for its raylet."""
+LOOK_S, ANSWER_S = 0.05, 2.0
+"""How often we look whether it is there, and how long an answer may take. Ray looks once a second, and misses none that has ended."""
 
 
 @contextmanager
@@ -78,7 +80,7 @@ class Raylet:
             RuntimeError: it takes too long; Ray then says so.
         """
         client, deadline = self._ray._raylet.GcsClient(address=gcs_address), time.monotonic() + REGISTERED_S
-        while not any(known.hex() == node_id for known in client.get_all_node_info(timeout=REGISTERED_S)):
+        while not self._knows(client, node_id):
             code = None if self._process is None else self._process.poll()
             if code is not None:
                 raise ClusterError("Ray's raylet", f"it {exit_reason(code)} while Ray was starting")
@@ -86,6 +88,12 @@ class Raylet:
                 raise RuntimeError(f"no raylet within {REGISTERED_S:.0f} s")
             time.sleep(LOOK_S)
         return self._get(gcs_address, node_id)
+
+    def _knows(self, client: Any, node_id: str) -> bool:
+        try:
+            return any(known.hex() == node_id for known in client.get_all_node_info(timeout=ANSWER_S))
+        except self._ray.exceptions.RayError:  # no answer: the GCS is busy, or gone, which `Startup` sees while nobody asks
+            return False
 
 
 def without_agent(ray: Any, argument: str) -> str:

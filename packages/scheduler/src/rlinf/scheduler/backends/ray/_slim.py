@@ -23,7 +23,7 @@ PORTS = ("METRICS_AGENT", "METRICS_EXPORT", "DASHBOARD_AGENT_LISTEN")
 REGISTERED_S = 30.0
 """How long Ray waits for its raylet."""
 LOOK_S, ANSWER_S = 0.05, 2.0
-"""How often we look whether it is there, and how long an answer may take. Ray looks once a second, and misses none that has ended."""
+"""How often we look for it, and how long an answer may take. Ray looks once a second, and does not see that one has ended."""
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 import torch
+from torch._dynamo.utils import counters
 from typing_extensions import get_protocol_members
 
 from rlinf.core.capabilities import LanguageModelPolicy, RealTimeChunkingPolicy, RecurrentPolicy
@@ -76,6 +77,7 @@ def test_what_is_compiled_decides_as_before_and_follows_new_weights(name, backen
     )
     contract = PolicyContract(policy=plain, spec=TINY, as_array=torch.as_tensor, generator=torch.Generator().manual_seed)
     observation = contract.observation(3)
+    counters.clear()
     compiled.enable_torch_compile()
     for policy in (plain, other):
         compiled.load(policy.weights())
@@ -83,6 +85,7 @@ def test_what_is_compiled_decides_as_before_and_follows_new_weights(name, backen
         expected = policy.predict_action_batch(observation, generator=torch.Generator().manual_seed(5))
         torch.testing.assert_close(found.action, expected.action, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(found.logprob, expected.logprob, rtol=1e-4, atol=1e-4)
+    assert counters["stats"]["unique_graphs"] > 0, "nothing was compiled"
 
 
 def _is(policy, protocol):

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import Field
 from typing import Any, TypeVar, cast
 
-from rlinf.core.config.reading import Refused, field_names, read
+from rlinf.core.config.reading import Refused, field_names, field_types, read
 from rlinf.core.errors import ConfigError, did_you_mean, each_fault, refuse, with_remedies
 from rlinf.runners.config.compat import ELSEWHERE, OTHERWISE
 from rlinf.runners.config.schema import RunConfig
@@ -187,7 +187,7 @@ def chosen_fields(cls: type[Any]) -> list[Field[Any]]:
 
 def section_type(cls: type[Any], name: str) -> tuple[type[Any] | None, bool]:
     """The dataclass of a section within a section, None if the field is no section; and whether it may be left out."""
-    hint = _hints(cls)[name]
+    hint = field_types(cls)[name]
     # To Python `X | Y` and `Union[X, Y]` are of two types.
     members: tuple[Any, ...] = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
     inner = next((member for member in members if isinstance(member, type) and dataclasses.is_dataclass(member)), None)
@@ -196,15 +196,9 @@ def section_type(cls: type[Any], name: str) -> tuple[type[Any] | None, bool]:
 
 def listed_type(cls: type[Any], name: str) -> type[Any] | None:
     """The dataclass of each section in a list of sections; None if the field is no such list."""
-    hint = _hints(cls)[name]
+    hint = field_types(cls)[name]
     item = (*typing.get_args(hint), None)[0] if typing.get_origin(hint) is tuple else None
     return item if isinstance(item, type) and dataclasses.is_dataclass(item) else None
-
-
-@functools.cache
-def _hints(cls: type[Any]) -> dict[str, Any]:
-    """The types of a dataclass's fields: to evaluate them costs a millisecond, and a recipe asks some hundred times."""
-    return typing.get_type_hints(cls)
 
 
 @functools.cache

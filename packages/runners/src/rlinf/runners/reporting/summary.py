@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import platform
 from collections.abc import Mapping
@@ -19,7 +20,8 @@ VERSIONED = (
 )
 
 
-def versions() -> dict[str, str]:
+@functools.cache
+def versions() -> Mapping[str, str]:
     """The versions of Python and of the installed packages that can change a result."""
     found = {"python": platform.python_version()}
     for package in VERSIONED:

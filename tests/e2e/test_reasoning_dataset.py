@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from pathlib import Path
 
 import pytest
-from reasoning_app import EXPERIMENT, ReasoningApp
+from reasoning_app import EXPERIMENT, ROOT, ReasoningApp
 
 from rlinf.core.errors import ConfigError
 
@@ -48,6 +50,26 @@ def test_two_iterations_on_json_lines(app: ReasoningApp) -> None:
     assert first["answer"].isdigit()
     assert sorted(app.rows()) == [1, 2]
     assert app.summary()["eval/problems"] == 2
+
+
+def test_the_command_of_the_page(app: ReasoningApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / "docs/reasoning/your-own-data.md").read_text()
+    command = re.search(r"^    uv run apps/reasoning/train\.py (.*?)\n\n", page, re.MULTILINE | re.DOTALL)
+    assert command is not None
+    monkeypatch.chdir(app.logs)
+    problems(app.logs / "apples.jsonl")
+    app.recipe = ("--config-name", "grpo_arithmetic")
+    # A shell joins lines that end with a backslash; `shlex` does so outside of quotes alone.
+    said = app.train(*shlex.split(command[1].replace("\\\n", "")), "runner.max_steps=1")
+    assert "eval/accuracy" in said
+    assert app.summary()["eval/problems"] == 4
+
+
+def test_too_few_problems_to_evaluate_on_end_the_run_before_its_warm_start(app: ReasoningApp) -> None:
+    few = overrides(problems(app.logs / "apples.jsonl"))
+    with pytest.raises(ConfigError, match=r"data\.final_problems: 256 validation problems are asked for, .* Use at most"):
+        app.train(*few, "data.final_problems=256", "sft={runner: {max_steps: 1}, actor: {global_batch_size: 4}}")
+    assert [each.name for each in app.logs.iterdir()] == ["apples.jsonl"]
 
 
 def test_a_file_that_is_not_there_ends_the_run_before_it_starts(app: ReasoningApp) -> None:

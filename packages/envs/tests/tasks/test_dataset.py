@@ -121,6 +121,19 @@ def test_messages_are_taken_as_they_are(tmp_path):
     assert problem.solution == "2+2=4"
 
 
+@pytest.mark.parametrize("write", [lines, parquet])
+def test_a_field_within_another_one_is_named_by_its_path(tmp_path, write):
+    rows = [
+        {"prompt": [{"role": "user", "content": f"{n} + 1"}], "reward_model": {"ground_truth": str(n + 1), "style": "rule"}}
+        for n in range(9)
+    ]
+    path = write(tmp_path / ("rows.jsonl" if write is lines else "rows.parquet"), rows)
+    task = Dataset(path=path, answer_key="reward_model.ground_truth", validation_share=0.4)
+    assert {problem.answer for split in ("train", "validation") for problem in task.problems(split)} == set("123456789")
+    with pytest.raises(ConfigError, match=r"no field 'answer'\. Known: prompt, reward_model, reward_model\.ground_truth"):
+        Dataset(path=path).check("data")
+
+
 def _all(task, split):
     try:
         return task.problems(split)
@@ -135,7 +148,8 @@ def _all(task, split):
         ("[1]", r"bad.jsonl:2: expected a JSON object"),
         ({"answer": "#### 1"}, r"bad.jsonl:2: no field 'question'"),
         ({"question": "q"}, r"bad.jsonl:2: no field 'answer'. Known: question"),
-        ({"question": "q", "answer": "7"}, r"bad.jsonl:2 answer: expected an answer after '####', found '7'"),
+        ({"question": "q", "answer": None}, r"bad.jsonl:2: nothing is in the field 'answer'. Remove the row"),
+        ({"question": "q", "answer": "7"}, r"bad.jsonl:2 answer: expected an answer after '####', found '7'. Set"),
         ({"question": "q", "answer": [7]}, r"bad.jsonl:2 answer: expected a text or a number"),
         ({"question": 5, "answer": "#### 1"}, r"bad.jsonl:2 question: expected a text or messages, found 5"),
         ({"question": [{"role": "user"}], "answer": "#### 1"}, r"bad.jsonl:2 question: expected a message"),

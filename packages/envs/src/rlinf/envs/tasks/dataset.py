@@ -24,7 +24,8 @@ SPLITS: Final[tuple[Split, Split]] = ("train", "validation")
 class Dataset:
     """Problems of a file, by name: `task_type: dataset`.
 
-    GSM8K, as it comes: `prompt_key: question`, `answer_key: answer`, `answer_after: "####"`.
+    GSM8K, as it comes: `prompt_key: question`, `answer_key: answer`, `answer_after: "####"`. Rows of verl: `prompt_key: prompt`,
+    `answer_key: reward_model.ground_truth`.
     """
 
     path: str
@@ -34,7 +35,8 @@ class Dataset:
     validation_share: float = 0.05
     """The share of `path` that is held out where there is no `validation_path`."""
     prompt_key: str = "prompt"
-    """The field of the question: a text, or a list of messages with `role` and `content`."""
+    """The field of the question: a text, or a list of messages with `role` and `content`. A field within
+    another one is named by its path, here and in the keys of answer and solution: `reward_model.ground_truth`."""
     answer_key: str = "answer"
     """The field of the right answer: a text or a number."""
     answer_after: str | None = None
@@ -136,9 +138,9 @@ class Dataset:
         if self.answer_after is not None:
             _, mark, answer = whole.rpartition(self.answer_after)
             if not mark:
-                raise ConfigError(
-                    f"{place} {self.answer_key}", f"expected an answer after '{self.answer_after}', found {whole[-40:]!r}"
-                )
+                found = f"expected an answer after '{self.answer_after}', found {whole[-40:]!r}"
+                remedy = "Set data.answer_after to what stands before answers, or to null where they stand alone."
+                raise ConfigError(f"{place} {self.answer_key}", found, remedy)
             solution = whole
         if self.solution_key is not None:
             solution = text_field(row, self.solution_key, place)

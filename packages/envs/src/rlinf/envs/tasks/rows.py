@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 from collections.abc import Iterator, Mapping
@@ -58,13 +59,32 @@ def read_rows(path: Path, limit: int | None = None, *, place: str) -> Iterator[t
 def field_of(row: Row, key: str, place: str) -> object:
     """What a row has there.
 
+    Args:
+        row: of the file.
+        key: the name of the field; one of a mapping within the row has its path, such as `reward_model.ground_truth`.
+        place: where the row stands.
+
     Raises:
         ConfigError: nothing.
     """
-    found: object = row.get(key)
-    if found is None:
-        raise ConfigError(place, f"no field '{key}'", did_you_mean(key, sorted(row)))
-    return found
+    found: object = row[key] if key in row else functools.reduce(_inner, key.split("."), cast("object", row))
+    if found is not None:
+        return found
+    if key in row:
+        raise ConfigError(place, f"nothing is in the field '{key}'", "Remove the row, or name another field.")
+    raise ConfigError(place, f"no field '{key}'", did_you_mean(key, sorted(_paths(row))))
+
+
+def _inner(value: object, name: str) -> object:
+    return cast("Row", value).get(name) if isinstance(value, Mapping) else None
+
+
+def _paths(row: Row, before: str = "") -> Iterator[str]:
+    """The names that `field_of` takes."""
+    for name, value in row.items():
+        yield before + name
+        if isinstance(value, Mapping):
+            yield from _paths(cast("Row", value), f"{before}{name}.")
 
 
 def text_field(row: Row, key: str, place: str) -> str:

@@ -19,6 +19,7 @@ from rlinf.runners.reasoning.generation.jobs import GenerationJobs
 from rlinf.runners.reasoning.generation.prompt_groups import JobSpec, PromptGroup
 from rlinf.runners.reasoning.generation.prompt_lengths import fitting_prompts
 from rlinf.runners.reasoning.generation.worker_groups import WorkerGroups
+from rlinf.runners.reasoning.language import check_corpus
 from rlinf.runners.reasoning.schema import ReasoningConfig
 from rlinf.runners.reasoning.transcripts import write_transcripts
 from rlinf.runners.reporting.phases import Phases
@@ -93,12 +94,7 @@ class ReasoningEvaluator:
     def __init__(self, cfg: ReasoningConfig, jobs: GenerationJobs) -> None:
         self._cfg, self._jobs = cfg, jobs
         self._runs = 0
-        available = len(cfg.data.task.problems(_SPLIT))
-        self._problems: Sequence[int] = range(available)
-        for name, asked in (("val_problems", cfg.data.val_problems), ("final_problems", cfg.data.final_problems)):
-            if asked is not None and asked > available:
-                problem = f"{asked} validation problems are asked for, and task '{cfg.data.type}' has {available}"
-                raise ConfigError(f"data.{name}", problem, f"Use at most {available}.")
+        self._problems: Sequence[int] = range(_held_out(cfg))
 
     def keep(self, problems: Sequence[int]) -> None:
         """Asks only these problems from now on."""
@@ -124,6 +120,26 @@ class ReasoningEvaluator:
         )
         groups = self._jobs.finish(self._jobs.start(job)).reports
         return Evaluated(report=EvalReport(protocol=protocol, results=tuple(map(problem_result, groups))), groups=groups)
+
+
+def check_problems(cfg: ReasoningConfig) -> None:
+    """Refuses problems that the model's tokens can't write, or too few held out, before a worker or a warm start begins.
+
+    Raises:
+        ConfigError: with the characters that it lacks; or there are fewer validation problems than are asked for.
+    """
+    check_corpus(cfg)
+    _held_out(cfg)
+
+
+def _held_out(cfg: ReasoningConfig) -> int:
+    """How many problems an evaluation can ask."""
+    available = len(cfg.data.task.problems(_SPLIT))
+    for name, asked in (("val_problems", cfg.data.val_problems), ("final_problems", cfg.data.final_problems)):
+        if asked is not None and asked > available:
+            problem = f"{asked} validation problems are asked for, and task '{cfg.data.type}' has {available}"
+            raise ConfigError(f"data.{name}", problem, f"Use at most {available}.")
+    return available
 
 
 def problem_result(group: GroupReport) -> ProblemResult:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from rlinf.core.capabilities import HasCasting, HasPrecision
 from rlinf.core.declarations import HasContextLength, Need, traits_of
 from rlinf.core.errors import ConfigError, did_you_mean
-from rlinf.core.rewards import HasOpinion, HasParts
+from rlinf.core.rewards import HasOpinion, HasParts, SampleReward
 from rlinf.runners.config.rules import (
     Rule,
     below,
@@ -27,6 +28,7 @@ from rlinf.runners.sft.warm_starts import warm_start_config
 from rlinf.runners.task_types import read_run
 
 _SAMPLING: Final = "rollout.sampling_params"
+_REWARD: Final = "Let it take the two lists alone, or decorate a function of samples with rlinf.core.rewards.sample_reward."
 
 
 def _placement(cfg: ReasoningConfig) -> ConfigError | None:
@@ -68,6 +70,26 @@ def _overlong_in_reach(cfg: ReasoningConfig) -> ConfigError | None:
         return None
     problem = f"expected at most {_SAMPLING}.max_new_tokens = {longest}, found {overlong.max_length}: no response is so long"
     return ConfigError("reward.overlong.max_length", problem, "Lower it, or allow longer responses.")
+
+
+def _scores_texts(cfg: ReasoningConfig) -> ConfigError | None:
+    """A function of one's own is called with completions and answers; what calls it otherwise would fail in a worker."""
+    reward: object = cfg.reward.reward
+    asked: dict[str, object] = {"reward.reward_type": reward}
+    if isinstance(reward, HasParts):
+        asked |= {f"reward.parts.{name}.reward": part for name, part in reward.rewards.items()}
+    for place, each in asked.items():
+        if isinstance(each, SampleReward) or not inspect.isroutine(each):
+            continue
+        signature = inspect.signature(each)
+        try:
+            signature.bind([], [])
+        except TypeError as error:
+            found = f"'{each.__name__}({', '.join(signature.parameters)})' can't be called with completions and answers ({error})"
+            return ConfigError(place, found, _REWARD)
+        if inspect.iscoroutinefunction(each):
+            return ConfigError(place, f"'{each.__name__}' is async, and only a reward that is asked about samples may be", _REWARD)
+    return None
 
 
 def _knows_what_is_right(cfg: ReasoningConfig) -> ConfigError | None:
@@ -176,6 +198,7 @@ REASONING: Final[Sequence[Rule[ReasoningConfig]]] = (
     _one_temperature,
     _writes,
     _overlong_in_reach,
+    _scores_texts,
     _knows_what_is_right,
     _room_for_prompts,
     _needs,

@@ -1,0 +1,62 @@
+"""A reward of one's own that a run would call in another way than it can be called is refused before a worker starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlinf.core.errors import ConfigError
+from rlinf.core.rewards import RewardSample, sample_reward
+from rlinf.runners.config.composition import compose_recipe
+from rlinf.runners.reasoning import read_reasoning
+
+CONFIG = Path(__file__).parents[1] / "apps/reasoning/config"
+
+
+def texts(completions: Sequence[str], answers: Sequence[str], scale: float = 1.0) -> list[float]:
+    return [scale for _ in zip(completions, answers, strict=True)]
+
+
+def as_trl(completions: Sequence[str], **columns: object) -> list[float]:
+    return [float(len(columns)) for _ in completions]
+
+
+def as_verl(data_source: str, solution_str: str, ground_truth: str) -> float:
+    return float(data_source == solution_str == ground_truth)
+
+
+async def waits(completions: Sequence[str], answers: Sequence[str]) -> list[float]:
+    return texts(completions, answers)
+
+
+@sample_reward
+async def judge(samples: Sequence[RewardSample]) -> list[float]:
+    return [1.0 for _ in samples]
+
+
+def reasoning(*overrides: str) -> Any:
+    return read_reasoning(compose_recipe(CONFIG, "grpo_arithmetic", ["~reward.after", *overrides]).data)
+
+
+@pytest.mark.parametrize("name", ["texts", "judge"])
+def test_what_can_be_called_is_taken(name: str) -> None:
+    assert reasoning(f"reward.reward_type={__name__}:{name}").reward.reward is globals()[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("as_trl", r"'as_trl\(completions.*\)' can't be called with completions and answers \(too many positional arguments\)"),
+        ("as_verl", r"'as_verl\(data_source.*\)' can't be called .* \(missing a required argument: 'ground_truth'\)"),
+        ("waits", r"'waits' is async, .*decorate a function of samples with rlinf\.core\.rewards\.sample_reward"),
+    ],
+)
+def test_what_can_not_is_refused(name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^reward\.reward_type: {message}"):
+        reasoning(f"reward.reward_type={__name__}:{name}")
+    parts = f"+reward.parts={{right: {{reward: exact_match}}, mine: {{reward: '{__name__}:{name}'}}}}"
+    with pytest.raises(ConfigError, match=rf"^reward\.parts\.mine\.reward: {message}"):
+        reasoning("reward.reward_type=composite", parts)

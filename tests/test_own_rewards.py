@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,22 @@ async def waits(completions: Sequence[str], answers: Sequence[str]) -> list[floa
     return texts(completions, answers)
 
 
+class Bare:
+    def score_samples(self, samples: Sequence[RewardSample]) -> list[float]:
+        return [1.0 for _ in samples]
+
+
+@dataclass(frozen=True)
+class Weighty:
+    weight: float = 1.0
+
+    def __call__(self, completions: Sequence[str], answers: Sequence[str]) -> list[float]:
+        return texts(completions, answers, self.weight)
+
+
+number = 3
+
+
 @sample_reward
 async def judge(samples: Sequence[RewardSample]) -> list[float]:
     return [1.0 for _ in samples]
@@ -46,12 +63,22 @@ def test_what_can_be_called_is_taken(name: str) -> None:
     assert reasoning(f"reward.reward_type={__name__}:{name}").reward.reward is globals()[name]
 
 
+def test_a_dataclass_has_its_fields_as_keys() -> None:
+    own = reasoning(f"reward.reward_type={__name__}:Weighty", "+reward.weight=0.5").reward.reward
+    assert own(["a"], ["b"]) == [0.5]
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
         ("as_trl", r"'as_trl\(completions.*\)' can't be called with completions and answers \(too many positional arguments\)"),
         ("as_verl", r"'as_verl\(data_source.*\)' can't be called .* \(missing a required argument: 'ground_truth'\)"),
-        ("waits", r"'waits' is async, .*decorate a function of samples with rlinf\.core\.rewards\.sample_reward"),
+        ("Bare", r"expected a function, found the class 'Bare', which is no dataclass"),
+        ("number", r"expected a (function|name or a reward), found 3"),
+        (
+            "waits",
+            r"'waits\(completions, answers\)' is async, .*decorate .* with rlinf\.core\.rewards\.sample_reward",
+        ),
     ],
 )
 def test_what_can_not_is_refused(name: str, message: str) -> None:

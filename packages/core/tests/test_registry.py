@@ -120,8 +120,15 @@ def test_a_fault_inside_a_module_is_no_wrong_path(install: Install) -> None:
     install("strange_f", "[rlinf.test_losses]\nmine = strange_f:Mine\nother = strange_f:other\n", "import re\nre.no_such_thing")
     registry: Registry[type] = Registry("policy loss", "rlinf.test_losses")
     for name in ("mine", "strange_f:Mine"):
-        with pytest.raises(AttributeError, match="'re' has no attribute 'no_such_thing'"):
-            registry.get(name)
+        found = rf"loss: .* '{name}' is in the module 'strange_f', which fails while it is imported: "
+        with pytest.raises(ConfigError, match=found + r".*'re' has no attribute 'no_such_thing' \(.*strange_f\.py:2\)\. Mend it"):
+            registry.get(name, place="loss")
+
+
+def test_a_module_that_is_no_python(install: Install) -> None:
+    install("strange_g", "", "x = 1\ndef mine() return 1\n")
+    with pytest.raises(ConfigError, match=r"SyntaxError: expected ':' \(.*strange_g\.py:2\)\. Mend it"):
+        Registry("policy loss", "rlinf.test_losses").get("strange_g:mine", place="loss")
 
 
 def test_two_packages_that_claim_one_name(install: Install) -> None:

@@ -19,13 +19,14 @@ import functools
 import re
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import Any, Final, Generic, TypeVar, cast, overload
 
 from rlinf.core.config import read
-from rlinf.core.errors import ConfigError, DuplicateName, MissingExtra, UnknownName, did_you_mean
+from rlinf.core.errors import ConfigError, DuplicateName, MissingExtra, RLinfError, UnknownName, did_you_mean
 from rlinf.core.installing import FIND_MODULE, import_extension, install_command, is_there
 
 T = TypeVar("T")
@@ -187,11 +188,25 @@ class Registry(Generic[T]):
             own = f"{claim.owner.partition(':')[0]}.".startswith(f"{error.name}.")
             remedy = FIND_MODULE if own else f"It is provided by {claim.owner}; install what it needs."
             raise MissingExtra(place, f"the {self.kind} '{name}' needs the module '{error.name}'", remedy) from error
-        except AttributeError as error:
+        except RLinfError:
+            raise
+        except Exception as error:
+            module = claim.owner.partition(":")[0]
             # A module that fails while it is imported is not kept: the path is right, and its own error says what is wrong.
-            if claim.owner.partition(":")[0] not in sys.modules:
+            if module not in sys.modules:
+                found = f"the {self.kind} '{name}' is in the module '{module}', which fails while it is imported"
+                raise ConfigError(place, f"{found}: {_told(error)}", "Mend it; --traceback shows all frames.") from error
+            if not isinstance(error, AttributeError):
                 raise
             raise UnknownName(place, f"no {self.kind} at '{claim.owner}' ({error})", "Check the path.") from error
+
+
+def _told(error: Exception) -> str:
+    """An error with the line that raised it; of a file that is no Python the error itself has the line."""
+    if isinstance(error, SyntaxError):
+        return f"SyntaxError: {error.msg} ({error.filename}:{error.lineno})"
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({frame.filename}:{frame.lineno})"
 
 
 @functools.lru_cache(maxsize=1)

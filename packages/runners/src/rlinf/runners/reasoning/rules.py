@@ -78,18 +78,25 @@ def _scores_texts(cfg: ReasoningConfig) -> ConfigError | None:
     asked: dict[str, object] = {"reward.reward_type": reward}
     if isinstance(reward, HasParts):
         asked |= {f"reward.parts.{name}.reward": part for name, part in reward.rewards.items()}
-    for place, each in asked.items():
-        if isinstance(each, SampleReward) or not inspect.isroutine(each):
-            continue
-        signature = inspect.signature(each)
-        try:
-            signature.bind([], [])
-        except TypeError as error:
-            found = f"'{each.__name__}({', '.join(signature.parameters)})' can't be called with completions and answers ({error})"
-            return ConfigError(place, found, _REWARD)
-        if inspect.iscoroutinefunction(each):
-            return ConfigError(place, f"'{each.__name__}' is async, and only a reward that is asked about samples may be", _REWARD)
-    return None
+    found = {place: _not_callable(each) for place, each in asked.items()}
+    return next((ConfigError(place, problem, _REWARD) for place, problem in found.items() if problem), None)
+
+
+def _not_callable(reward: object) -> str:
+    """Why a reward can't be called; "" where it can."""
+    if isinstance(reward, type):
+        return f"expected a function, found the class '{reward.__name__}', which is no dataclass"
+    if isinstance(reward, SampleReward):
+        return ""
+    if not callable(reward):
+        return f"expected a function, found {reward!r:.80}"
+    signature = inspect.signature(reward)
+    name = f"'{getattr(reward, '__name__', type(reward).__name__)}({', '.join(signature.parameters)})'"
+    try:
+        signature.bind([], [])
+    except TypeError as error:
+        return f"{name} can't be called with completions and answers ({error})"
+    return f"{name} is async, and only a reward that is asked about samples may be" if inspect.iscoroutinefunction(reward) else ""
 
 
 def _knows_what_is_right(cfg: ReasoningConfig) -> ConfigError | None:

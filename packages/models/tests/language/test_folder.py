@@ -1,3 +1,4 @@
+import contextlib
 import json
 
 import pytest
@@ -6,7 +7,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlinf.core.capabilities import LoadsNetwork
-from rlinf.core.errors import CheckpointError
+from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.models._tokenizers import tiny_tokenizer
 from rlinf.models.language import CausalLMConfig, VisionLanguageConfig, save_language_model
 from rlinf.models.language.folder import VALUE_HEAD
@@ -21,6 +22,32 @@ def build(**settings):
         if "lora_B" in name:
             parameter.data.normal_(0, 0.1, generator=torch.Generator().manual_seed(0))
     return policy
+
+
+@pytest.mark.parametrize(
+    ("removed", "message"),
+    [
+        (("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"), "lacks config.json, weights, tokenizer"),
+        (("model.safetensors",), "lacks weights"),
+        (("tokenizer.json", "tokenizer_config.json"), "lacks tokenizer"),
+        ((), ""),
+    ],
+)
+def test_a_folder_that_is_not_whole_is_refused_before_it_is_read(tmp_path, removed, message):
+    save_language_model(build(), tmp_path, tokenizer=tiny_tokenizer())
+    for name in removed:
+        (tmp_path / name).unlink()
+    config = CausalLMConfig(model_path=str(tmp_path))
+    with pytest.raises(ConfigError, match=rf"^model\.model_path: .* {message}\.") if message else contextlib.nullcontext():
+        config.check("model")
+
+
+def test_weights_that_were_cut_are_refused_before_they_are_read(tmp_path):
+    save_language_model(build(), tmp_path, tokenizer=tiny_tokenizer())
+    with (tmp_path / "model.safetensors").open("r+b") as file:
+        file.truncate(5000)
+    with pytest.raises(CheckpointError, match=r"^actor\.model\.model_path: "):
+        CausalLMConfig(model_path=str(tmp_path)).check("actor.model")
 
 
 @pytest.mark.parametrize("lora", [None, LoRAConfig(rank=2)])

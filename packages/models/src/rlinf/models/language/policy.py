@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
+from rlinf.core.checkpoints.weight_files import CANDIDATES, expect_whole
 from rlinf.core.config import expect_at_least, expect_range
 from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 Preset = Literal["tiny", "base"]
 Precision = Literal["fp32", "bf16"]
+_WEIGHTS: Final = [name for name in CANDIDATES if name.startswith(("model.", "pytorch_model."))]
 Attention = Literal["sdpa", "eager", "flash_attention_2"]
 
 
@@ -56,10 +58,11 @@ class NetworkConfig:
             raise ConfigError("tokens", f"expected one vocabulary, found that of {other} too", f"Set tokens or {other}.")
 
     def check(self, place: str) -> None:
-        """Refuses a folder that is not there, and a machine without transformers, or without peft where there are adapters.
+        """Refuses a folder that is not whole, and a machine without transformers, or without peft where there are adapters.
 
         Raises:
-            ConfigError: no such folder.
+            ConfigError: no such folder, or one without configuration, weights or tokenizer.
+            CheckpointError: its weights were cut.
             MissingExtra: something is not installed.
         """
         require_modules("transformers", place=f"{place}.model_type", extra="rlinf-models[language]")
@@ -197,11 +200,27 @@ class VisionLanguageConfig(LanguageConfig):
 
 
 def check_folder(path: str | None, place: str) -> None:
-    """Refuses the folder of a model that is not there; None passes.
+    """Refuses the folder of a model that is not there, or that is not whole; None passes.
 
     Raises:
-        ConfigError: no such folder.
+        ConfigError: no such folder, or it lacks configuration, weights or tokenizer.
+        CheckpointError: its weights were cut.
     """
     folder = folder_of(path)
-    if folder is not None and not folder.is_dir():
+    if folder is None:
+        return
+    if not folder.is_dir():
         raise ConfigError(place, f"expected a local folder, found none at '{path}'", "Download the model first.")
+    weights = next((folder / name for name in _WEIGHTS if (folder / name).is_file()), None)
+    has = {
+        "config.json": (folder / "config.json").is_file(),
+        "weights": weights is not None,
+        # Some families have no more than `vocab.json` or `qwen.tiktoken`.
+        "tokenizer": any(next(folder.glob(pattern), None) for pattern in ("*token*", "vocab.*", "*.model")),
+    }
+    lacking = [name for name, found in has.items() if not found]
+    if lacking:
+        found = f"expected a model with its tokenizer, in the layout of Hugging Face; '{path}' lacks {', '.join(lacking)}"
+        raise ConfigError(place, found, "Download or save the whole folder; weights of a run go to runner.ckpt_path.")
+    if weights is not None:
+        expect_whole(weights, place=place)

@@ -49,6 +49,12 @@ def test_a_malformed_override_is_a_configuration_error(recipes: Path, override: 
         compose_recipe(recipes, "base", [override])
 
 
+def test_a_section_in_place_of_a_list_is_told_as_that(recipes: Path) -> None:
+    (recipes / "list.yaml").write_text("agent: {tools: [{type: calculator}]}\n")
+    with pytest.raises(ConfigError, match=r"^recipe list: Error merging override .*agent\.tools=.*: .*(ListConfig|DictConfig)"):
+        compose_recipe(recipes, "list", ["agent.tools={type: calculator}"])
+
+
 @pytest.mark.parametrize("values", ["1,2", "range(0,4)", "choice(1,2)", "glob(*)"])
 def test_several_values_are_refused_with_what_works_here(recipes: Path, values: str) -> None:
     with pytest.raises(ConfigError, match=r"^runner\.seed: .* is for several runs, and this is one\. Loop in the shell") as caught:

@@ -45,3 +45,21 @@ def test_a_run_that_its_loop_refuses_gives_the_name_back(
     with pytest.raises(ConfigError, match=r"data\.val_problems"):
         commands.run_recipe(Composition(name="toy", data=toy_data, provenance={}))
     assert [(each.name, (each / "summary.json").read_text()) for each in tmp_path.glob("toy*")] == [("toy", "first")]
+
+
+def test_a_placement_that_does_not_fit_is_refused_before_problems_are_read(
+    toy_data: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toy_data["runner"]["logger"] = {"log_path": str(tmp_path)}
+    cfg = read_embodied(toy_data)
+
+    def cluster(cluster_cfg: Any) -> Any:
+        raise ConfigError("cluster.component_placement.actor", "names accelerator 7")
+
+    task_type = SimpleNamespace(read=lambda data: cfg, check=lambda cfg: pytest.fail("read"), start=None)
+    monkeypatch.setattr(commands, "check_run", lambda cfg: None)
+    monkeypatch.setattr(commands, "CLUSTERS", SimpleNamespace(get=lambda name, place: cluster))
+    monkeypatch.setattr(Composition, "task_type", task_type)
+    with pytest.raises(ConfigError, match=r"component_placement\.actor"):
+        commands.run_recipe(Composition(name="toy", data=toy_data, provenance={}))
+    assert not list(tmp_path.iterdir())

@@ -141,11 +141,12 @@ def run_recipe(composition: Composition) -> int:
     task_type = composition.task_type
     cfg = task_type.read(composition.data)
     check_run(cfg)
-    if task_type.check is not None:
-        task_type.check(cfg)
     planned = run_folder(cfg)
     with CLUSTERS.get("scheduler", place="cluster")(cluster_cfg={**cfg.cluster, "log_dir": str(planned.path)}) as cluster:
         check_ranks(cfg, cluster.placement)
+        # Last, as it reads all problems, or starts a simulator.
+        if task_type.check is not None:
+            task_type.check(cfg)
         # Only here, so that what is refused above leaves no folder behind.
         folder = open_run_folder(cfg, planned)
         sys.stderr.write(f"{cluster.placement.describe()}\nwriting to {folder.path}; starting workers\n")

@@ -25,6 +25,8 @@ from rlinf.models.lora import apply_lora
 from rlinf.models.seeding import seeded_weights
 
 _hf: Any = import_module("transformers")
+_INVALID: Any = getattr(import_module("huggingface_hub.errors"), "StrictDataclassError", ValueError)
+"""What newer versions of transformers raise of values that do not go together."""
 _Config = TypeVar("_Config", bound=NetworkConfig)
 _TYPES: Final = {"fp32": torch.float32, "bf16": torch.bfloat16}
 _NOISE: Final = re.compile(r"drop|jitter")
@@ -166,7 +168,11 @@ def _fresh(architecture: str, tiny: Mapping[str, Any], overrides: Mapping[str, A
     default = _hf.CONFIG_MAPPING[architecture]()
     sizes = _known(default, {**tiny, **tiny.get(f"{architecture}:", {})})
     _check_names(default, overrides, "overrides")
-    return _hf.CONFIG_MAPPING[architecture](**_merged(sizes, overrides))
+    try:
+        return _hf.CONFIG_MAPPING[architecture](**_merged(sizes, overrides))
+    except (_INVALID, ValueError, TypeError) as error:
+        found = f"'{architecture}' can't have these values ({' '.join(str(error).split())})"
+        raise ConfigError("overrides", found, "Change what does not fit.") from error
 
 
 def _known(default: Any, sizes: Mapping[str, Any]) -> dict[str, Any]:

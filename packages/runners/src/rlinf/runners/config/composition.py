@@ -223,7 +223,9 @@ def _composed(config_dir: Path, name: str, overrides: Sequence[str]) -> Mapping[
             composed = compose(config_name=name, overrides=list(overrides))
         return cast("Mapping[str, Any]", OmegaConf.to_container(composed, resolve=True))
     except (HydraException, OmegaConfBaseException, YAMLError) as error:
-        raise ConfigError(f"recipe {name}", " ".join(str(error).split())) from error
+        # That two kinds of values don't merge, such as a section and a list, only the cause says.
+        cause = f": {error.__cause__}" if str(error).startswith("Error merging") else ""
+        raise ConfigError(f"recipe {name}", " ".join(f"{error}{cause}".split())) from error
 
 
 def _forced(override: str) -> str:

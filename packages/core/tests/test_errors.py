@@ -1,6 +1,6 @@
 import pickle
 
-from rlinf.core.errors import WorkerError
+from rlinf.core.errors import ConfigErrors, MissingExtra, UnknownName, WorkerError, below
 
 
 def test_a_worker_error_shows_its_traceback_below_its_text() -> None:
@@ -13,3 +13,11 @@ def test_a_worker_error_shows_its_traceback_below_its_text() -> None:
     log = "Last lines of its log:\nx"
     assert WorkerError("env", 1, "", "died", remote_traceback=log + "\n").__notes__ == [log]
     assert not hasattr(WorkerError("env", 1, "", "died"), "__notes__")
+
+
+def test_the_faults_of_a_section_keep_their_kind_below_its_name() -> None:
+    one = below("env.tools", MissingExtra("mcp", "is not installed", "Install it."))
+    assert (type(one), str(one)) == (MissingExtra, "env.tools.mcp: is not installed. Install it.")
+    both = below("env", ConfigErrors("tools", [UnknownName("a", "no"), UnknownName("b", "no")]))
+    assert isinstance(both, ConfigErrors)
+    assert [fault.place for fault in both.faults] == ["env.a", "env.b"]

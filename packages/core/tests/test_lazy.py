@@ -53,3 +53,18 @@ def test_what_is_not_installed_or_not_there_is_refused_where_it_is_used():
         absent.anything  # noqa: B018
     with pytest.raises(AttributeError, match="no_such_name"):
         lazy_module("fractions").no_such_name  # noqa: B018
+
+
+def test_a_star_imports_what_the_stub_names(tmp_path, monkeypatch):
+    folder = tmp_path / "lazy_package"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(
+        "from rlinf.core.lazy import lazy_exports as _l\n\n__getattr__, __dir__ = _l(__name__, __file__)\n"
+    )
+    (folder / "__init__.pyi").write_text("from lazy_package.numbers import three as three\n")
+    (folder / "numbers.py").write_text("three = 3\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    namespace: dict[str, object] = {}
+    exec("from lazy_package import *", namespace)
+    assert namespace["three"] == 3
+    assert dir(importlib.import_module("lazy_package")) == ["three"]

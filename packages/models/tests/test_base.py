@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from rlinf.core.data.tree import tree_map
-from rlinf.core.errors import NonFiniteError, ShapeError
+from rlinf.core.errors import ConfigError, NonFiniteError, ShapeError
 from rlinf.core.registry import MODELS
 from rlinf.core.testing import PolicyContract
+from rlinf.models import get_model
 from rlinf.models.commands import TINY
 from rlinf.models.observations.reading import refuse_not_finite
 
@@ -86,3 +87,16 @@ def test_no_rows_leave_a_graph_without_gradients():
     gradients = [p.grad for p in policy.parameters() if p.grad is not None]
     assert gradients
     assert all(not gradient.any() for gradient in gradients)
+
+
+def test_a_misspelt_mode_does_not_sample():
+    policy = build("mlp_policy", {})
+    with pytest.raises(
+        ConfigError, match=r"predict_action_batch\(mode\): no mode 'evl'\. Did you mean 'eval'\? Modes: eval, train"
+    ):
+        policy.predict_action_batch(examine(policy).observation(1), mode="evl")
+
+
+def test_a_name_where_a_section_belongs():
+    with pytest.raises(ConfigError, match="model: expected a section, found 'mlp_policy'"):
+        get_model("mlp_policy", TINY)

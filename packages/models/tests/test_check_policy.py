@@ -1,4 +1,5 @@
 import itertools
+import math
 import socket
 
 import numpy as np
@@ -28,7 +29,9 @@ def test_usage(capsys):
         with pytest.raises(SystemExit) as end:
             check_policy(args)
         assert end.value.code == code
-    assert "rlinf check-policy" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert "rlinf check-policy" in said.out
+    assert said.err.endswith("the following arguments are required: policy\n"), "key=value is not"
 
 
 def test_wrong_words():
@@ -71,6 +74,28 @@ def factory(spec, *, seed):
     register_model("acts_not", no_policy)
     with pytest.raises(ConfigError, match=r"Linear has no predict_action_batch\(…\)"):
         check_policy(["acts_not"])
+
+
+class TakesNothing:
+    """Built without a spec."""
+
+
+def broken(spec, *, seed):
+    return TakesNothing(spec)
+
+
+def test_what_is_no_builder_is_refused_and_a_builders_own_fault_is_shown():
+    register_model("no_builder", math)
+    with pytest.raises(
+        ConfigError, match=r"check-policy: expected what builds a policy, found module\. Name a configuration class"
+    ):
+        check_policy(["no_builder"])
+    register_model("takes_nothing", TakesNothing)
+    with pytest.raises(ConfigError, match="'TakesNothing' can't be called with a spec and a seed: "):
+        check_policy(["takes_nothing"])
+    register_model("broken_builder", broken)
+    with pytest.raises(TypeError, match="takes no arguments"):
+        check_policy(["broken_builder"])
 
 
 class WrongLogprob(MLPPolicy):

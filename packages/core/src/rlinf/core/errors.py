@@ -197,6 +197,13 @@ def refuse(faults: Sequence[ConfigError], *, place: str = "configuration") -> No
         raise ConfigErrors(place, faults)
 
 
+def below(section: str, error: ConfigError) -> ConfigError:
+    """The same faults, of a section that was read or checked as a configuration of its own."""
+    if isinstance(error, ConfigErrors):
+        return ConfigErrors(section, [below(section, fault) for fault in error.faults])
+    return type(error)(f"{section}.{error.place}", error.problem, error.remedy)
+
+
 def with_remedies(faults: Iterable[ConfigError], remedies: Mapping[str, str]) -> list[ConfigError]:
     """The same faults; an unknown key says what stands for it here.
 

@@ -16,7 +16,8 @@ from typing import Any
 def lazy_exports(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` of a package, whose names are those that its stub imports.
 
-    The stub, `__init__.pyi`, is the one list of public names: type checkers read it as it is, and so does this function.
+    The stub, `__init__.pyi`, is the one list of public names: type checkers read it as it is, and so does this function. It also
+    becomes the package's `__all__`: without one, `from package import *` would give nothing, and say nothing.
 
     Args:
         package: the package's `__name__`.
@@ -32,6 +33,7 @@ def lazy_exports(package: str, file: str) -> tuple[Callable[[str], Any], Callabl
         setattr(sys.modules[package], name, value)  # so that Python asks only once
         return value
 
+    vars(sys.modules[package])["__all__"] = sorted(modules)
     return load, lambda: sorted(modules)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from rlinf.core.data import EnvSpec
@@ -22,7 +23,7 @@ def build_model(model: Model, spec: EnvSpec | None, *, seed: int, place: str) ->
         place: the configuration key of the model, for messages.
 
     Raises:
-        ConfigError: a model that acts in an environment has none.
+        ConfigError: a model that acts in an environment has none, or it can't be called as a builder is.
     """
     # A language model has `build` too, so it is asked first.
     if isinstance(model, LanguageModelConfig):
@@ -30,4 +31,19 @@ def build_model(model: Model, spec: EnvSpec | None, *, seed: int, place: str) ->
     if spec is None:
         problem = "a model that acts in an environment was given none"
         raise ConfigError(place, problem, "Pass spec, an EnvSpec; only language models need none.")
-    return model.build(spec, seed=seed) if isinstance(model, ModelConfig) else model(spec, seed=seed)
+    if isinstance(model, ModelConfig):
+        return model.build(spec, seed=seed)
+    _expect_builder(model, spec, seed, place)
+    return model(spec, seed=seed)
+
+
+def _expect_builder(model: object, spec: EnvSpec, seed: int, place: str) -> None:
+    """Refuses what can't be called so; calls nothing, since a TypeError from within a builder is its author's to see."""
+    remedy = "Name a configuration class, or a function builder(spec, *, seed) that returns the policy."
+    if not callable(model):
+        raise ConfigError(place, f"expected what builds a policy, found {type(model).__name__}", remedy)
+    try:
+        inspect.signature(model).bind(spec, seed=seed)
+    except TypeError as error:
+        name = getattr(model, "__name__", type(model).__name__)
+        raise ConfigError(place, f"'{name}' can't be called with a spec and a seed: {error}", remedy) from error

@@ -34,7 +34,7 @@ def check_env(args: Sequence[str]) -> int:
     """
     parser = ArgumentParser(prog="rlinf check-env", description="Examines a vector environment and says what it costs.")
     parser.add_argument("env", help="a registered environment, or module:attr of a configuration class or of a factory")
-    parser.add_argument("params", nargs="*", metavar="key=value", help="parameters of a registered environment")
+    parser.add_argument("params", nargs="*", default=[], metavar="key=value", help="parameters of a registered environment")
     parser.add_argument("--num-envs", type=whole(1), default=3, help="environments to build (3)")
     parser.add_argument("--steps", type=whole(1), default=100, help="steps to time (100)")
     parser.add_argument(

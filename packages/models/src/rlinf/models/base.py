@@ -6,7 +6,7 @@ import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final, cast
+from typing import Any, Final, cast, get_args
 
 import numpy as np
 import torch
@@ -15,15 +15,16 @@ from torch import Tensor, nn
 
 from rlinf.core.data import Batch, Credit, Decision, Rescored, Weights
 from rlinf.core.data.tree import Tree, tree_index, tree_map
-from rlinf.core.errors import WeightSyncError
+from rlinf.core.errors import ConfigError, WeightSyncError, did_you_mean
 from rlinf.core.protocols import Mode
 from rlinf.models.observations.reading import refuse_not_finite
 
 _NONE: Final = slice(0, 0)
+_MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 
 
 def decides(decide: Callable[..., Decision[Tensor]]) -> Callable[..., Decision[Tensor]]:
-    """`predict_action_batch` that refuses observations that are not finite, and takes no rows, too.
+    """`predict_action_batch` that refuses a misspelt mode and observations that are not finite, and takes no rows, too.
 
     Many networks can't be asked about no rows: they are asked about a row of zeros, of which nothing is kept.
     """
@@ -32,6 +33,8 @@ def decides(decide: Callable[..., Decision[Tensor]]) -> Callable[..., Decision[T
     def checked(
         self: Any, env_obs: Tree[Any], mode: Mode = "train", *, generator: torch.Generator | None = None
     ) -> Decision[Tensor]:
+        if mode not in _MODES:
+            raise ConfigError("predict_action_batch(mode)", f"no mode {mode!r}", did_you_mean(str(mode), _MODES, label="Modes"))
         refuse_not_finite(env_obs)
         if not _empty(env_obs):
             return decide(self, env_obs, mode, generator=generator)

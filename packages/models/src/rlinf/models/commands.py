@@ -58,7 +58,9 @@ def check_policy(args: Sequence[str]) -> int:
     """
     parser = ArgumentParser(prog="rlinf check-policy", description="Examines a policy on made-up observations.")
     parser.add_argument("policy", help="a registered model, or module:attr of a configuration class or of a factory(spec, *, seed)")
-    parser.add_argument("params", nargs="*", metavar="key=value", help="hyper-parameters with JSON values: hidden_sizes=[32,32]")
+    parser.add_argument(
+        "params", nargs="*", default=[], metavar="key=value", help="hyper-parameters with JSON values: hidden_sizes=[32,32]"
+    )
     parser.add_argument("--tolerance", type=real(0), default=1e-5, help="of log-probabilities that must agree (1e-5, for float32)")
     parser.add_argument("--seed", type=whole(0), default=0, help="of the weights (0)")
     parser.add_argument("--device", default="cpu", help='where the weights are: cpu, cuda, "cuda:1" (cpu)')

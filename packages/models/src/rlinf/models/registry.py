@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -41,6 +41,8 @@ def get_model(
         ConfigError: the name or a hyper-parameter is unknown or wrong.
         CheckpointError: the weights can't be read, or are another policy's.
     """
+    if not isinstance(cast("object", cfg), Mapping):
+        raise ConfigError(place, f"expected a section, found {cfg!r}", 'Write it as {"model_type": "mlp_policy"}.')
     params = {key: value for key, value in cfg.items() if key not in ("model_type", "ckpt_path")}
     name, weights = cfg.get("model_type"), cfg.get("ckpt_path")
     if not isinstance(name, str):

@@ -168,5 +168,5 @@ def _recipe_parser(command: str, description: str | None) -> ArgumentParser:
     """Of a command that names a recipe first."""
     parser = ArgumentParser(prog=f"rlinf {command}", description=description)
     parser.add_argument("recipe", type=Path, help="the file of a recipe")
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes to it, such as runner.max_steps=20")
+    parser.add_argument("overrides", nargs="*", default=[], metavar="key=value", help="changes to it, such as runner.max_steps=20")
     return parser

@@ -26,7 +26,11 @@ def robot(args: Sequence[str]) -> int:
     serve = parts.add_parser("serve", help="drive a robot, beside it, for whoever connects")
     serve.add_argument("robot", help="a registered robot, or module:attr of its configuration")
     serve.add_argument(
-        "params", nargs="*", metavar="key=value", help="its fields; clock=…, controller.key=…, link.key=… are of its controller"
+        "params",
+        nargs="*",
+        default=[],
+        metavar="key=value",
+        help="its fields; clock=…, controller.key=…, link.key=… are of its controller",
     )
     serve.add_argument("--host", default=LOOPBACK, help="where to listen; whoever reaches it can move the arm (%(default)s)")
     serve.add_argument("--port", type=int, default=7000, help="0 for a free one (%(default)s)")

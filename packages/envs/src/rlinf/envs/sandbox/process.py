@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, Literal, Self
 
 from rlinf.core.config.ranges import expect_range
-from rlinf.core.errors import ConfigError, RLinfError
+from rlinf.core.errors import ConfigError, RLinfError, below
 from rlinf.core.process import connection, own_cores
 from rlinf.core.sandbox import Execution, ExecutionResult
 from rlinf.envs.sandbox.levels import LEVELS, SandboxLevel
@@ -69,7 +69,7 @@ class ProcessSandbox:
         try:
             self.build().close()
         except ConfigError as error:
-            raise ConfigError(f"{place}.{error.place}", error.problem, error.remedy) from error
+            raise below(place, error) from error
 
     def build(self) -> RunningSandbox:
         """Starts the first worker, and runs nothing in it to see that it can; the others start when there is work for them.

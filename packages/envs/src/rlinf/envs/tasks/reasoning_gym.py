@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from rlinf.core.errors import ConfigError
+from rlinf.core.errors import ConfigError, below
 from rlinf.core.language.problems import Problem, Split
 from rlinf.core.registry import require_modules
 from rlinf.core.rewards import RewardSample
@@ -49,7 +49,7 @@ class ReasoningGym(SplitSizes):
             try:
                 self.problems(split)
             except ConfigError as error:
-                raise ConfigError(f"{place}.{error.place}", error.problem, error.remedy) from error
+                raise below(place, error) from error
 
     def problems(self, split: Split) -> Sequence[Problem]:
         """The problems of a split, each with the library's entry as its row.

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from rlinf.core.agents import Tool
 from rlinf.core.config.ranges import expect_range
-from rlinf.core.errors import ConfigError, did_you_mean
+from rlinf.core.errors import ConfigError, below, did_you_mean
 from rlinf.core.process.shared import Shared
 from rlinf.core.registry import require_modules
 
@@ -65,7 +65,7 @@ class MCP:
         try:
             self.build_all()
         except ConfigError as error:
-            raise ConfigError(f"{place}.{error.place}", error.problem, error.remedy) from error
+            raise below(place, error) from error
 
     def build(self) -> Tool:
         """The tool, if there is one; see `build_all`.

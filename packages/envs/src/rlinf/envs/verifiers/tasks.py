@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 
 from rlinf.core.agents import AgentTask
 from rlinf.core.config.ranges import expect_range
-from rlinf.core.errors import ConfigError
+from rlinf.core.errors import ConfigError, below
 from rlinf.core.language.problems import Message, Problem, Split
 from rlinf.core.registry import require_modules
 from rlinf.envs.verifiers.service import Launch, listed, service
@@ -70,7 +70,7 @@ class Verifiers:
         try:
             self.problems("train")
         except ConfigError as error:
-            raise ConfigError(f"{place}.{error.place}", error.problem, error.remedy) from error
+            raise below(place, error) from error
 
     def problems(self, split: Split) -> Sequence[Problem]:
         """The tasks of a split, each with the library's own data as its row.

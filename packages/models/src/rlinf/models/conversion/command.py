@@ -21,7 +21,9 @@ def convert(args: Sequence[str]) -> int:
     parser.add_argument("--to", required=True, metavar="FORMAT", help=", ".join(known))
     parser.add_argument("--like", type=Path, metavar="FOLDER", help="a folder of that format, for its other files, names and types")
     parser.add_argument("--overwrite", action="store_true", help="replace an older checkpoint")
-    parser.add_argument("params", nargs="*", metavar="key=value", help="of the format, such as tensor_model_parallel_size=2")
+    parser.add_argument(
+        "params", nargs="*", default=[], metavar="key=value", help="of the format, such as tensor_model_parallel_size=2"
+    )
     # `parse_args` refuses key=value behind an option.
     given = parser.parse_intermixed_args(list(args))
     if given.to not in known:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from rlinf.core.errors import ConfigError, did_you_mean
+from rlinf.core.errors import ConfigError, below, did_you_mean
 from rlinf.models import statistics
 from rlinf.models.actor_config import MISSING_STATISTICS
 
@@ -75,4 +75,4 @@ def checked_asset(folder: Path, asset_id: str | None, place: str) -> Mapping[str
     try:
         return read_statistics(folder, asset_id)
     except ConfigError as error:
-        raise ConfigError(f"{place}.{error.place}", error.problem, error.remedy) from error
+        raise below(place, error) from error

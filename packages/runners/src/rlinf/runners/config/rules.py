@@ -194,10 +194,3 @@ def no_idle_reference(actor: TrainingConfig, *, used: bool, remedy: str) -> Conf
     if used or not isinstance(trainer, KeepsReference) or trainer.keeping_reference() != trainer:
         return None
     return ConfigError("actor.reference", "nothing asks this trainer for a reference policy", remedy)
-
-
-def below(section: str, error: ConfigError) -> ConfigError:
-    """The same faults, of a section that was read as a configuration of its own."""
-    if isinstance(error, ConfigErrors):
-        return ConfigErrors(section, [below(section, fault) for fault in error.faults])
-    return type(error)(f"{section}.{error.place}", error.problem, error.remedy)

@@ -106,7 +106,7 @@ def parse_evaluation(argv: Sequence[str], *, config_dir: Path, description: str)
     parser.add_argument("--protocol", type=Path, metavar="FILE", help="repeat the protocol of a summary.json exactly")
     parser.add_argument("--suite", type=Path, metavar="FILE", help="several protocols in one table: a YAML file, a name for each")
     parser.add_argument("--traceback", action="store_true", help="show errors with their traceback")
-    parser.add_argument("overrides", nargs="*", help="changes to the configuration: key=value")
+    parser.add_argument("overrides", nargs="*", default=[], help="changes to the configuration: key=value")
     args = parser.parse_intermixed_args(list(argv))
     if args.protocol is not None and args.suite is not None:
         raise ConfigError("--protocol", "a suite has protocols of its own", "Leave out --protocol or --suite.")

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rlinf.core.checkpoints.weight_files import newest_checkpoint
 from rlinf.core.config.reading import field_names
-from rlinf.core.errors import CheckpointError, ConfigError
+from rlinf.core.errors import CheckpointError, ConfigError, below
 from rlinf.core.evaluation import canonical_hash
 from rlinf.core.protocols import WorkerGroup
 from rlinf.core.registry import TASKS
 from rlinf.runners.checkpoints.checkpoint import read_checkpoint
 from rlinf.runners.checkpoints.run_folder import open_run_folder, run_folder
-from rlinf.runners.config.rules import below
 from rlinf.runners.config.schema import LoggerConfig
 from rlinf.runners.config.sections import Section, keys, resolved, subsection
 from rlinf.runners.conversations.tool_use import ToolUseConfig

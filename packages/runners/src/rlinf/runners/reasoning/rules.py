@@ -8,10 +8,8 @@ from typing import Final
 
 from rlinf.core.capabilities import HasCasting, HasPrecision
 from rlinf.core.declarations import HasContextLength, Need, traits_of
-from rlinf.core.errors import ConfigError, did_you_mean
-from rlinf.core.rewards import HasOpinion, HasParts, SampleReward
 from rlinf.core.errors import ConfigError, below, did_you_mean
-from rlinf.core.rewards import HasOpinion, HasParts
+from rlinf.core.rewards import HasOpinion, HasParts, SampleReward
 from rlinf.runners.config.rules import (
     Rule,
     fault_of,

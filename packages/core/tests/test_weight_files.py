@@ -1,8 +1,10 @@
+import errno
 import json
 from pathlib import Path
 
 import pytest
 
+from rlinf.core.checkpoints.disk import unwritten
 from rlinf.core.checkpoints.weight_files import CANDIDATES, expect_whole, find_weights, newest_checkpoint, read_shards
 from rlinf.core.errors import CheckpointError
 
@@ -74,3 +76,15 @@ def test_a_file_that_was_cut_is_found_by_its_header(tmp_path: Path) -> None:
             expect_whole(file)
     (tmp_path / "full_weights.pt").write_bytes(b"?")
     expect_whole(tmp_path / "full_weights.pt")
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (OSError(errno.ENOSPC, "full"), "Make room: the checkpoints before this one are whole."),
+        (RuntimeError("I/O error: No space left on device (os error 28)"), "Make room: the checkpoints before this one are whole."),
+        (PermissionError(errno.EACCES, "Permission denied"), "The checkpoints before this one are whole."),
+    ],
+)
+def test_room_is_asked_for_where_the_disk_is_full(error: Exception, remedy: str) -> None:
+    assert unwritten(Path("run/a"), "can't be written", error).remedy == remedy

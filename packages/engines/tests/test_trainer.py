@@ -188,8 +188,11 @@ def test_a_checkpoint_that_does_not_fit(tmp_path):
         alone(width=6).load(tmp_path)
     with pytest.raises(CheckpointError, match="can't be read"):
         trainer.load(tmp_path / "nowhere")
-    with pytest.raises(CheckpointError, match=r"model\.safetensors: can't be written .*Make room"):
-        trainer.save(tmp_path / "nowhere")
+    trainer.save(tmp_path / "runs" / "new")
+    assert (tmp_path / "runs" / "new" / "model.safetensors").is_file(), "the folder is made"
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(CheckpointError, match=r"model\.safetensors: can't be written \(.*exists.*\)\. The checkpoints before"):
+        trainer.save(tmp_path / "taken")
     save_file({"x": torch.zeros(1)}, tmp_path / "optimizer.safetensors", {"version": "5"})
     with pytest.raises(CheckpointError, match="expected version 0, found 5"):
         trainer.load(tmp_path)

@@ -227,3 +227,36 @@ def test_an_environment_of_an_older_api_is_refused_by_what_it_returns():
     env.reset(seed=[0, 1])
     with pytest.raises(ConfigError, match=r"OldStep\.step is to return \(observation, reward, terminated, .*, found 4 things"):
         env.step(np.zeros((2, 1), np.float32))
+
+
+class Longer(Dot):
+    """Its second observation is none of its space."""
+
+    def step(self, action):
+        return np.zeros(3), *super().step(action)[1:]
+
+
+class Unnamed(Dot):
+    """Says that its observation has a name, and gives none."""
+
+    def __init__(self):
+        super().__init__()
+        self.observation_space = gymnasium.spaces.Dict({"where": gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float64)})
+
+
+def test_an_observation_outside_its_space_is_refused():
+    env = make(f"{__name__}:Longer", 2)[1]
+    env.reset(seed=[0, 1])
+    problem = r"env\.observation: expected one of Box\(.*, found ndarray of shape \(3,\)\. Let observation_space say"
+    with pytest.raises(ConfigError, match=problem):
+        env.step(np.zeros((2, 1), np.float32))
+    env = make(f"{__name__}:Unnamed", 2)[1]
+    with pytest.raises(ConfigError, match=r"expected one of Dict\('where': Box\(.*, found ndarray of shape \(2,\)"):
+        env.reset(seed=[0, 1])
+
+
+def test_no_environment_and_no_step_are_refused():
+    for size, limit, key in ((0, 5, "num_envs"), (2, -1, "max_episode_steps")):
+        for name in (f"{__name__}:Dot", "tabletop"):
+            with pytest.raises(ConfigError, match=f"{key}: expected at least 1, found {min(size, limit)}"):
+                make(name, size, limit)

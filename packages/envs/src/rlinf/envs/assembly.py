@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import gymnasium
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
+from rlinf.core.config import expect_at_least
 from rlinf.core.envs.chunks import MaskedActions
 from rlinf.envs.wrappers.contract import ROW_OPTIONS, EnforceContract
 from rlinf.envs.wrappers.episodes import EpisodeStatistics, Infos
@@ -43,7 +44,12 @@ def assemble(
         max_episode_steps: steps after which an episode is truncated.
         camera: what `render` and videos show; None costs nothing.
         vector: what steps them, such as one with an expert; None for `SequentialVectorEnv`.
+
+    Raises:
+        ConfigError: there is no environment, or no step.
     """
+    # Gymnasium asks the first one what they are like.
+    expect_at_least("num_envs", len(tasks), 1)
     env = EnforceContract(EpisodeStatistics((vector or SequentialVectorEnv)(tasks), max_episode_steps))
     return env if camera is None else RecordVideo(env, camera)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
+
+from rlinf.core.errors import CheckpointError
 
 
 def flush_to_disk(path: Path) -> None:
@@ -18,6 +21,19 @@ def rename_on_disk(path: Path, target: Path) -> None:
     """Renames a file or a folder, and returns when the new name is on the disk; both are in one folder."""
     path.rename(target)
     _flush(target.parent)
+
+
+def unwritten(path: Path, problem: str, error: Exception) -> CheckpointError:
+    """What is told of a part of a checkpoint that can't be written.
+
+    Args:
+        path: where it was to be.
+        problem: what can't be written, and why.
+        error: of the system, or of a library that has it in its text only.
+    """
+    full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or os.strerror(errno.ENOSPC) in str(error)
+    whole = "he checkpoints before this one are whole."
+    return CheckpointError(str(path), problem, f"Make room: t{whole}" if full else f"T{whole}")
 
 
 def _flush(path: Path) -> None:

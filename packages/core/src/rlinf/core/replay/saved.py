@@ -8,6 +8,7 @@ A shard has so many producers as fit into 256 MiB, at least one, so that damage 
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import shutil
@@ -20,6 +21,7 @@ from typing import IO, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rlinf.core.checkpoints.disk import unwritten
 from rlinf.core.errors import CheckpointError
 
 STATE: Final = "replay.json"
@@ -64,14 +66,15 @@ def write_saved(folder: Path, state: Mapping[str, Any], columns: Columns, used: 
     try:
         free = shutil.disk_usage(folder).free
         if needed > free:
-            raise _unwritten(folder, f"it takes {needed / _GIB:.3g} GiB, and {free / _GIB:.3g} GiB of the disk are free")
+            why = f"it takes {needed / _GIB:.3g} GiB, and {free / _GIB:.3g} GiB of the disk are free"
+            raise _unwritten(folder, why, OSError(errno.ENOSPC, why))
         shards = list(_written(folder, columns, used))
         about = {name: {"dtype": column.dtype.str, "shape": list(column.shape[2:])} for name, column in columns.items()}
         content = {"format": _FORMAT, **state, "columns": about, "used": used, "shards": [asdict(shard) for shard in shards]}
         # Last: what was cut before has no such file, and is read by nobody.
         (folder / STATE).write_text(json.dumps(content))
     except OSError as error:
-        raise _unwritten(folder, error.strerror or str(error)) from error
+        raise _unwritten(folder, error.strerror or str(error), error) from error
 
 
 class SavedBuffer:
@@ -184,6 +187,5 @@ def _file(name: str, shard: int) -> str:
     return f"{name}.{shard:04d}.npy"
 
 
-def _unwritten(folder: Path, why: str) -> CheckpointError:
-    remedy = "Make room: the checkpoints before this one are whole."
-    return CheckpointError(str(folder), f"the replay buffer can't be written ({why})", remedy)
+def _unwritten(folder: Path, why: str, error: OSError) -> CheckpointError:
+    return unwritten(folder, f"the replay buffer can't be written ({why})", error)

@@ -20,6 +20,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file  # pyright: ignore[reportUnknownVariableType]
 from torch import Tensor, nn
 
+from rlinf.core.checkpoints.disk import unwritten
 from rlinf.core.errors import CheckpointError
 from rlinf.engines.fsdp.config import CheckpointConfig
 from rlinf.engines.layout import Layout
@@ -152,16 +153,16 @@ class Saver:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, str]) -> None:
-    """Writes a file that `read_tensors` reads, if `about` has the version.
+    """Writes a file that `read_tensors` reads, if `about` has the version; its folder is made if it is not there.
 
     Raises:
         CheckpointError: the disk is full, or the system refuses to write.
     """
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         save_file(dict(tensors), path, dict(about))
     except (OSError, SafetensorError) as error:
-        remedy = "Make room: the checkpoints before this one are whole."
-        raise CheckpointError(str(path), f"can't be written ({error})", remedy) from error
+        raise unwritten(path, f"can't be written ({error})", error) from error
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], int]:

@@ -153,6 +153,7 @@ class _Reader:
     """
 
     def __init__(self, space: Any) -> None:
+        self._space = space
         self._named = is_a(space, gymnasium.spaces.Dict)
         parts: dict[str, Any] = dict(space.spaces) if self._named else {"": space}
         images = [key for key, part in parts.items() if _is_image(part)]
@@ -169,13 +170,28 @@ class _Reader:
             self.spaces["main_images"] = parts[self._image]
 
     def read(self, observation: Any) -> dict[str, Any]:
+        """An observation by embodied key.
+
+        Raises:
+            ConfigError: it has other parts or sizes than the space says; types of numbers may differ.
+        """
         parts: dict[str, Any] = observation if self._named else {"": observation}
         found: dict[str, Any] = {}
-        if self._rest.spaces:
-            found["states"] = np.asarray(gymnasium.spaces.flatten(self._rest, parts), np.float32)
-        if self._image is not None:
-            found["main_images"] = parts[self._image]
+        try:
+            if self._rest.spaces:
+                found["states"] = np.asarray(gymnasium.spaces.flatten(self._rest, parts), np.float32)
+            if self._image is not None:
+                found["main_images"] = parts[self._image]
+        except (IndexError, KeyError, TypeError, ValueError) as error:
+            raise self._stray(observation) from error
+        if any(np.shape(found[key]) != space.shape for key, space in self.spaces.items()):
+            raise self._stray(observation)
         return found
+
+    def _stray(self, observation: Any) -> ConfigError:
+        shape = f" of shape {np.shape(observation)}" if is_a(observation, np.ndarray) else ""
+        problem = f"expected one of {self._space}, found {type(observation).__name__}{shape}"
+        return ConfigError("env.observation", problem, "Let observation_space say what reset and step return.")
 
 
 def _is_image(space: Any) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
+from rlinf.core.config import expect_at_least
 from rlinf.core.data.arrays import as_numpy, is_tensor
 from rlinf.core.envs.chunks import MaskedActions as MaskedActions
 from rlinf.core.errors import ConfigError, RLinfError
@@ -86,9 +87,14 @@ class EpisodeStatistics(Wrapper):
         env: without autoreset; its `infos["success"]`, if there, is a bool array `[N]`. One with several tasks says at each reset
             which they are: by `infos["task"]`, numbers `[N]`, or by the observation `task_descriptions`.
         max_episode_steps: steps after which an episode is truncated.
+
+    Raises:
+        ConfigError: there is no environment, or no step.
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any], max_episode_steps: int) -> None:
+        expect_at_least("num_envs", env.num_envs, 1)
+        expect_at_least("max_episode_steps", max_episode_steps, 1)
         super().__init__(env)
         self.metadata = {**env.metadata, "max_episode_steps": max_episode_steps}
         self._masks = bool(env.metadata.get("masked_actions", False))

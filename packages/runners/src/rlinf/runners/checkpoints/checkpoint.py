@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO, cast
 
-from rlinf.core.checkpoints.disk import flush_to_disk, rename_on_disk
+from rlinf.core.checkpoints.disk import flush_to_disk, rename_on_disk, unwritten
 from rlinf.core.checkpoints.weight_files import newest_checkpoint
 from rlinf.core.errors import CheckpointError
 
@@ -71,7 +71,7 @@ def write_checkpoint(
         there = next(parent for parent in folder.absolute().parents if parent.exists())
         free = f"{shutil.disk_usage(there).free / 2**30:.3g} GiB of its disk are free"
         problem = f"can't be written ({error.strerror or error}; {free})"
-        raise CheckpointError(str(folder), problem, "Make room: the checkpoints before this one are whole.") from error
+        raise unwritten(folder, problem, error) from error
     finally:
         # A disk that is full would stay so.
         shutil.rmtree(partial, ignore_errors=True)

@@ -12,8 +12,9 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file  # pyright: ignore[reportUnknownVariableType]
 
+from rlinf.core.checkpoints.disk import unwritten
 from rlinf.core.data import Trajectory
-from rlinf.core.errors import CheckpointError, RLinfError
+from rlinf.core.errors import RLinfError
 from rlinf.core.protocols import Channel
 from rlinf.runners.embodied.playing.rows import in_time
 from rlinf.runners.training.tensors import to_torch
@@ -88,8 +89,7 @@ class Arrivals:
         try:
             save_file(arrays, self._file(folder))
         except (OSError, SafetensorError) as error:
-            remedy = "Make room: the checkpoints before this one are whole."
-            raise CheckpointError(str(self._file(folder)), f"can't be written ({error})", remedy) from error
+            raise unwritten(self._file(folder), f"can't be written ({error})", error) from error
 
     def load(self, folder: Path) -> bool:
         """Restores what `save` wrote; returns whether there was anything."""

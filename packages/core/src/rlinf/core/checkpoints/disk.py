@@ -32,8 +32,8 @@ def unwritten(path: Path, problem: str, error: Exception) -> CheckpointError:
         error: of the system, or of a library that has it in its text only.
     """
     full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or os.strerror(errno.ENOSPC) in str(error)
-    whole = "he checkpoints before this one are whole."
-    return CheckpointError(str(path), problem, f"Make room: t{whole}" if full else f"T{whole}")
+    room = "Make room. " if full else ""
+    return CheckpointError(str(path), problem, f"{room}The checkpoints before this one are whole.")
 
 
 def _flush(path: Path) -> None:

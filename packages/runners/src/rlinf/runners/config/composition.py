@@ -10,7 +10,7 @@ from typing import Any, cast
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
@@ -124,10 +124,12 @@ def compose_recipe(config_dir: Path, name: str, overrides: Sequence[str] = ()) -
     data, explicit, recipe = _composed(config_dir, name, forced), _set_by(overrides), _outline(layers) if overrides else None
     try:
         schema = task_type_of(data, recipe).config
-        data, dropped = _replaced(data, layers, explicit, schema)
-        # What overrides nothing that is chosen by name replaces nothing: then the recipe need not be composed without them.
+        alone, dropped = _merged(layers, schema)
+        dropped = {path: why for path, why in dropped.items() if not _within(explicit, path)}
+        data = _without(data, dropped)
+        # What overrides nothing that is chosen by name replaces nothing.
         if _may_choose(explicit, layers, schema) or any(overridden_in_part(choices, explicit) for choices in choices_of(schema)):
-            before, _ = _replaced(_composed(config_dir, name, []), layers, (), schema)
+            before = _plain(name, OmegaConf.create(alone))
             data, more = replace_parameters(before, data, explicit=explicit, provenance=origins, schema=schema)
             dropped |= more
     except ConfigError:
@@ -151,10 +153,8 @@ def read_recipe(path: Path, overrides: Sequence[str] = ()) -> Mapping[str, Any]:
     return composition.data
 
 
-def _replaced(
-    data: Mapping[str, Any], layers: Sequence[Layer], explicit: Collection[str], schema: type[RunConfig]
-) -> tuple[Mapping[str, Any], dict[str, str]]:
-    """The configuration without parameters of types that a recipe replaces in the one that it builds on, and why each went."""
+def _merged(layers: Sequence[Layer], schema: type[RunConfig]) -> tuple[dict[str, Any], dict[str, str]]:
+    """A recipe by itself, without parameters of types that it replaces in the one that it builds on, and why each went."""
     merged, dropped = dict[str, Any](), dict[str, str]()
     seen = dict[str, str]()
     for layer in layers:
@@ -166,8 +166,7 @@ def _replaced(
         seen |= dict.fromkeys(layer.values, layer.file)
         # A later layer may set again what an earlier one has lost.
         dropped = {path: why for path, why in {**dropped, **gone}.items() if not _within(layer.values, path)}
-    dropped = {path: why for path, why in dropped.items() if not _within(explicit, path)}
-    return _without(data, dropped), dropped
+    return merged, dropped
 
 
 def _may_choose(explicit: Collection[str], layers: Sequence[Layer], schema: type[RunConfig]) -> bool:
@@ -221,11 +220,23 @@ def _composed(config_dir: Path, name: str, overrides: Sequence[str]) -> Mapping[
         # Hydra takes absolute paths only.
         with initialize_config_dir(str(config_dir.resolve()), version_base="1.3"):
             composed = compose(config_name=name, overrides=list(overrides))
-        return cast("Mapping[str, Any]", OmegaConf.to_container(composed, resolve=True))
     except (HydraException, OmegaConfBaseException, YAMLError) as error:
-        # That two kinds of values don't merge, such as a section and a list, only the cause says.
-        cause = f": {error.__cause__}" if str(error).startswith("Error merging") else ""
-        raise ConfigError(f"recipe {name}", " ".join(f"{error}{cause}".split())) from error
+        raise _malformed(name, error) from error
+    return _plain(name, composed)
+
+
+def _plain(name: str, composed: DictConfig) -> Mapping[str, Any]:
+    """Plain containers, interpolations resolved."""
+    try:
+        return cast("Mapping[str, Any]", OmegaConf.to_container(composed, resolve=True))
+    except OmegaConfBaseException as error:
+        raise _malformed(name, error) from error
+
+
+def _malformed(name: str, error: Exception) -> ConfigError:
+    # That two kinds of values don't merge, such as a section and a list, only the cause says.
+    cause = f": {error.__cause__}" if str(error).startswith("Error merging") else ""
+    return ConfigError(f"recipe {name}", " ".join(f"{error}{cause}".split()))
 
 
 def _forced(override: str) -> str:

@@ -38,7 +38,7 @@ LAWS = tuple(f"tests/test_{name}.py" for name in ("laws", "cycles", "faces"))
 RECIPES = tuple(f"tests/test_{name}.py" for name in ("light_configurations", "recipes", "refusals", "ranges", "choices", "keys"))
 FAST = ("-q", "-m", "not slow")
 PARALLEL = ("-n", "2", "--dist", "loadfile")
-"""Two processes, each with the Ray that its tests share."""
+"""One for each core of a small machine."""
 CROWDED = ("-n", "3", "--dist", "loadfile")
 """One more than cores, where tests wait for what other programs start."""
 AS_LISTED = ("--no-loadscope-reorder",)
@@ -143,8 +143,8 @@ def _tests(part: str) -> None:
         _share_bytecode(Path(session.virtualenv.location))
         session.run("python", "tests/isolated/strangers.py", part, env=env)
         if part == "scheduler":  # a process that has joined a Ray is no place to test what is refused without one
-            for marked, processes in (("ray and not slow", PARALLEL), ("not ray and not slow", CROWDED)):
-                session.run("pytest", "-q", "-m", marked, *processes, f"packages/{part}/tests", *session.posargs, env=env)
+            for marked in ("ray and not slow", "not ray and not slow"):
+                session.run("pytest", "-q", "-m", marked, *CROWDED, f"packages/{part}/tests", *session.posargs, env=env)
         else:
             folder = f"packages/{part}/tests"
             chosen = (*AS_LISTED, *_files(folder, *LONGEST[part])) if part in LONGEST else (folder,)

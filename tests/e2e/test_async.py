@@ -224,8 +224,9 @@ def test_an_env_worker_that_fails_ahead_ends_the_run_with_its_name(app: Any, tin
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 @pytest.mark.usefixtures("shared_ray")
-@pytest.mark.parametrize("victim", [pytest.param("env", marks=pytest.mark.slow), "actor"])
+@pytest.mark.parametrize("victim", ["env", "actor"])
 def test_a_killed_worker_ends_the_run_with_its_name(app: Any, tiny: list[str], processes: Any, tmp_path: Path, victim: str) -> None:
     pid_file = tmp_path / "pid"
     told = {

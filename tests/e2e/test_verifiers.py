@@ -33,7 +33,7 @@ def tasks(**changes: Any) -> Verifiers:
     )
 
 
-@pytest.fixture
+@pytest.fixture(scope="module", autouse=True)
 def _ended() -> Iterator[None]:
     yield
     close_services()
@@ -56,7 +56,6 @@ def test_rows_are_problems() -> None:
 
 
 @needs_verifiers
-@pytest.mark.usefixtures("_ended")
 def test_its_environment_plays_and_scores() -> None:
     """One turn; several with a tool of its own; a limit of turns; a process that dies: each as it should be, token by token."""
     problem = tasks().problems("train")[3]
@@ -84,14 +83,15 @@ def test_its_environment_plays_and_scores() -> None:
 
 
 @needs_verifiers
-@pytest.mark.usefixtures("_ended")
 def test_a_run_trains_in_it(tmp_path: Path) -> None:
     """A warm start from its answers, and updates that pass the gate: the trainer says of each token what was recorded."""
     app = ReasoningApp(tmp_path, app="agent", recipe=TOY)
     of_verifiers = ("data.type=verifiers", "data.taskset=toy_verifiers", f"data.paths=[{HERE}]", "data.chat=false")
+    sizes = ("data.train=1000", "data.validation=8", "data.params={numbers: 4, tools: true}", "data.start_s=240")
     interpreter = () if PYTHON is None else (f"data.python={PYTHON}",)
     agent = ("agent.workflow_type=client", "agent.agent=verifiers", "agent.endpoint={}", "reward.reward_type=workflow")
-    app.train(*of_verifiers, *interpreter, *agent, "agent.tools=[]", "rollout.sampling_params.max_new_tokens=4")
+    short = ("agent.tools=[]", "agent.max_turns=3", "rollout.sampling_params.max_new_tokens=4")
+    app.train(*of_verifiers, *sizes, *interpreter, *agent, *short)
     for row in app.rows().values():
         assert row["rollout/failed"] == 0
         assert row["rollout/turns"] == 1

@@ -81,8 +81,8 @@ def test_a_file_that_was_cut_is_found_by_its_header(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("error", "remedy"),
     [
-        (OSError(errno.ENOSPC, "full"), "Make room: the checkpoints before this one are whole."),
-        (RuntimeError("I/O error: No space left on device (os error 28)"), "Make room: the checkpoints before this one are whole."),
+        (OSError(errno.ENOSPC, "full"), "Make room. The checkpoints before this one are whole."),
+        (RuntimeError("I/O error: No space left on device (os error 28)"), "Make room. The checkpoints before this one are whole."),
         (PermissionError(errno.EACCES, "Permission denied"), "The checkpoints before this one are whole."),
     ],
 )

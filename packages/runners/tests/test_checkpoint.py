@@ -65,7 +65,7 @@ def test_a_disk_without_room_for_the_folder_of_the_first_one_is_told_of(tmp_path
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Path, "mkdir", full)
-    with pytest.raises(CheckpointError, match=r"can't be written \(No space left on device; .* free\)\. Make room: the"):
+    with pytest.raises(CheckpointError, match=r"can't be written \(No space left on device; .* free\)\. Make room\. The"):
         write_checkpoint(tmp_path / "checkpoints/global_step_1", lambda part: None, config={}, state={})
 
 

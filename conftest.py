@@ -19,4 +19,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if (numpy := sys.modules.get("numpy")) is not None:
         numpy.random.seed(0)
     if (torch := sys.modules.get("torch")) is not None:
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)
+        # `torch.manual_seed` takes a millisecond where this has not begun, as it keeps the stack until then.
+        if torch.cuda.is_initialized():
+            torch.cuda.manual_seed_all(0)

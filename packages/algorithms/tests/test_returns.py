@@ -116,7 +116,7 @@ SLOW = {name: partial(call, reference) for name, call in CALLS.items()}
 
 def drawn(draw, dtype=torch.float64):
     """Rows with ends and gaps; whatever must not matter is NaN."""
-    torch.manual_seed(draw(st.integers(0, 10_000)))
+    torch.default_generator.manual_seed(draw(st.integers(0, 10_000)))
     rows, columns = draw(st.integers(0, 4)), draw(st.integers(1, 7))
     mask = torch.rand(rows, columns) < draw(st.sampled_from([0.0, 0.6, 1.0])) if draw(st.booleans()) else None
     terminated, truncated = (torch.rand(rows, columns) < 0.2 for _ in range(2))

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from rlinf.core import gather
-from rlinf.core.errors import ChannelClosed, Deadlock, DuplicateName, EndOfStream, UnknownName, WorkerError
+from rlinf.core.errors import ChannelClosed, ConfigError, Deadlock, DuplicateName, EndOfStream, UnknownName, WorkerError
 from rlinf.core.testing.channel import ChannelContract
 from rlinf.scheduler import Channel, Cluster, NodePlacementStrategy, Worker
+from rlinf.scheduler.transport.encoding import Unpicklable
 
 TWO = NodePlacementStrategy([0, 0])
 BACKENDS = ["local", pytest.param("ray", marks=pytest.mark.ray)]
@@ -65,6 +66,9 @@ class User(Worker):
             await target.put(item + 1, async_op=True)
             total += item
         return total
+
+    def lock(self) -> None:
+        self.send(threading.Lock(), "user", 0)
 
     def pipeline(self, source: Channel, target: Channel, ahead: int) -> None:
         works = [source.get(async_op=True) for _ in range(ahead)]
@@ -181,3 +185,21 @@ def test_the_order_on_the_local_back_end_is_always_the_same() -> None:
             return [done.wait(), [target.get() for _ in range(30)]]
 
     assert run() == run()
+
+
+def test_what_can_not_be_put_is_told_with_its_channel() -> None:
+    with Cluster(cluster_cfg={"backend": "local"}) as made:
+        channel = Channel.create("c")
+        problem = r"^channel 'c': an item can't be pickled: cannot pickle '_thread\.lock' object\. Send plain data"
+        for put in (channel.put, channel.put_nowait):
+            with pytest.raises(Unpicklable, match=problem):
+                put({"deep": [threading.Lock()]})
+            with pytest.raises(ConfigError, match=r"^channel 'c'\.put\(weight\): expected at least 0, found -1"):
+                put(1, weight=-1)
+        for use in (channel.put, channel.get_batch):
+            with pytest.raises(ConfigError, match=r"^channel 'c': a key is hashable, found \[1\]\. Use a text"):
+                use(1, key=[1])
+        assert channel.empty()
+        user = User.create_group().launch(made, name="user")
+        with pytest.raises(WorkerError, match=r"Unpicklable: send to user\[0\].*: an item can't be pickled"):
+            user.lock().wait()

@@ -353,3 +353,8 @@ def test_workers_that_wait_for_each_others_calls_are_a_circle(local_cluster: Clu
     with pytest.raises(Deadlock, match=r"a circle: one\[0\] → two\[0\] → one\[0\]") as caught:
         one.execute_on(0).ask("two").wait()
     assert "driver waits for its end (one[0].ask())" in str(caught.value)
+
+
+def test_a_configuration_that_is_no_section_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^cluster: expected a section, found 'local'"):
+        Cluster(cluster_cfg="local")  # type: ignore[arg-type]

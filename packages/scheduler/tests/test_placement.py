@@ -266,6 +266,7 @@ def test_strategies_on_several_nodes() -> None:
         (PackedPlacementStrategy(2, 5, 4), "accelerators 2-5 of one process are on several nodes"),
         (PackedPlacementStrategy(0, 7, 2, 4), "accelerators 0,4 of one process are on several nodes"),
         (PackedPlacementStrategy(0, 8), "accelerators 0-8 were named, but the cluster has 8 accelerators (0-7)"),
+        (PackedPlacementStrategy(3, 1), "the last accelerator, 1, comes before the first, 3. Swap them"),
         (PackedPlacementStrategy(0, 3, -2, -2), "can't be packed by -2 × stride -2"),
         (FlexiblePlacementStrategy([[3, 4]]), "accelerators 3-4 of one process are on several nodes"),
         (FlexiblePlacementStrategy([[-1]]), "accelerators [-1] were named"),

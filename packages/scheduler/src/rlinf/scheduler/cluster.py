@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from rlinf.core.cluster.handover import HandoverPolicy
 from rlinf.core.errors import ClusterError, ConfigError, RLinfError, UnknownName, did_you_mean
@@ -69,6 +69,8 @@ class Cluster:
         distributed_log_dir: str | None = None,
     ) -> None:
         given = {"num_nodes": num_nodes, "log_dir": distributed_log_dir}
+        if not isinstance(cast("object", cluster_cfg), Mapping | None):
+            raise ConfigError("cluster", f"expected a section, found {cluster_cfg!r}", 'Write it as {"backend": "local"}.')
         self._config = read_cluster({**(cluster_cfg or {}), **{key: value for key, value in given.items() if value is not None}})
         self._run = secrets.token_hex(8)
         self._groups: dict[str, WorkerGroup[Any]] = {}

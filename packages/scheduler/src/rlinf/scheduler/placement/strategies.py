@@ -80,7 +80,9 @@ class PackedPlacementStrategy:
 
     def plan(self, cluster: Node | Inventory, *, place: str) -> tuple[ProcessPlan, ...]:
         count, block = self.end - self.start + 1, self.each * self.stride
-        if min(self.each, self.stride, count) < 1 or count % block:
+        if count < 1:
+            raise PlacementError(place, f"the last accelerator, {self.end}, comes before the first, {self.start}", "Swap them.")
+        if min(self.each, self.stride) < 1 or count % block:
             problem = f"{count} accelerators ({self.start}-{self.end}) can't be packed by {self.each} × stride {self.stride}"
             raise PlacementError(place, problem, "Make the number of accelerators a multiple of the product.")
         pool = _hardware_pool(cluster, self.node_group, (self.start, self.end), place)

@@ -6,7 +6,8 @@ import contextlib
 from collections.abc import AsyncIterator, Hashable, Iterator
 from typing import Any, Literal, overload
 
-from rlinf.core.errors import ChannelClosed, EndOfStream, RLinfError
+from rlinf.core.config import expect_at_least
+from rlinf.core.errors import ChannelClosed, ConfigError, EndOfStream, RLinfError
 from rlinf.scheduler.newest import newest
 from rlinf.scheduler.transport.channel_registry import ChannelInfo, Site
 from rlinf.scheduler.transport.encoding import Blobs, decode, encode
@@ -142,19 +143,21 @@ class Channel:
             timeout: seconds to wait for room; None is the cluster's `timeout_s`.
 
         Raises:
+            Unpicklable: the item can't be pickled.
+            ConfigError: the weight is below 0, or the key can't be hashed.
             DeadlineExceeded: the queue stayed full.
             ChannelClosed: the channel was closed, or the process that hosts it is gone.
         """
         host, queue = self._locate(key)
         wait = self._wait(key, "room", timeout, host, queue)
         if async_op:
-            operation = self._transport.start_put(host, queue, weight, encode(item), self._info.maxsize, wait)
+            operation = self._transport.start_put(host, queue, weight, self._blobs(item, weight), self._info.maxsize, wait)
             work: Pending[None] = Pending(operation, wait, lambda _: None)
             # Added first: `then` calls back at once if it is done already.
             self._under_way.add(work)
             work.then(lambda: self._under_way.discard(work))
             return work
-        self._transport.put(host, queue, weight, encode(item), self._info.maxsize, wait)
+        self._transport.put(host, queue, weight, self._blobs(item, weight), self._info.maxsize, wait)
         return None
 
     def put_nowait(self, item: Any, weight: int = 0, key: Hashable = "default") -> None:
@@ -162,11 +165,11 @@ class Channel:
 
         Raises:
             ChannelFull: there is none.
-            ChannelClosed: as for `put`.
+            ChannelClosed: as for `put`, and so are other errors.
         """
         host, queue = self._locate(key)
         wait = self._wait(key, "room", None, host, queue)
-        self._transport.put(host, queue, weight, encode(item), self._info.maxsize, wait, now=True)
+        self._transport.put(host, queue, weight, self._blobs(item, weight), self._info.maxsize, wait, now=True)
 
     @overload
     def get(self, key: Hashable = "default", *, async_op: Literal[True], timeout: float | None = None) -> Pending[Any]: ...
@@ -298,7 +301,18 @@ class Channel:
                 return
             yield item
 
+    def _blobs(self, item: Any, weight: int) -> Blobs:
+        place = f"channel '{self._name}'"
+        # Of a weight below 0 a batch would never be full.
+        expect_at_least(f"{place}.put(weight)", weight, 0)
+        return encode(item, place=place)
+
     def _locate(self, key: Hashable, *, decide: bool = True) -> tuple[str, Hashable]:
+        try:
+            hash(key)
+        except TypeError as error:
+            remedy = "Use a text, a number or a tuple of them."
+            raise ConfigError(f"channel '{self._name}'", f"a key is hashable, found {key!r}", remedy) from error
         host = self._info.host or self._hosts.get(key, "")
         if not host:
             wait = Wait(self._transport.who(), f"channel '{self._name}'", f"the place of key {key!r}")

@@ -12,12 +12,12 @@ import pickle
 import sys
 from collections.abc import Collection, Sequence
 from types import FunctionType
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from rlinf.core.data.arrays import is_tensor
-from rlinf.core.errors import ShapeError
+from rlinf.core.errors import RLinfError, ShapeError
 from rlinf.scheduler.transport.shared_memory import Region
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -26,6 +26,18 @@ Blobs: TypeAlias = list[Blob]
 """The pickle, then the large buffers that it refers to."""
 
 BESIDE_BYTES = 1 << 15
+PICKLING: Final = (TypeError, AttributeError, pickle.PicklingError)
+"""Which of these pickling raises depends on the object."""
+
+
+class Unpicklable(RLinfError, TypeError):
+    """What is sent can't be pickled."""
+
+
+def unpicklable(place: str, what: str, error: Exception) -> Unpicklable:
+    """That it can't be pickled, with what pickling said."""
+    first = str(error).strip().partition("\n")[0]
+    return Unpicklable(place, f"{what} can't be pickled: {first}", "Send plain data, arrays or tensors.")
 
 
 class OnDevice(bytes):
@@ -40,7 +52,7 @@ class _Elsewhere(bytearray):
     """Stands for memory of a GPU that does not go with the message."""
 
 
-def encode(item: object, opens: Collection[str] = (), gpu: list[Any] | None = None) -> Blobs:
+def encode(item: object, opens: Collection[str] = (), gpu: list[Any] | None = None, *, place: str = "") -> Blobs:
     """The item as blobs. Buffers may still be the item's own memory: send or `snapshot` them before it changes.
 
     Args:
@@ -48,6 +60,10 @@ def encode(item: object, opens: Collection[str] = (), gpu: list[Any] | None = No
         opens: the GPUs, by UUID, of which the receiver can open memory; see `Routes.opens`.
         gpu: takes the memory of other GPUs, as flat tensors of bytes, for which the item has empty blobs in the same order;
             `decode` is to find tensors in their places. None sends copies by way of the CPU.
+        place: the message, for an error.
+
+    Raises:
+        Unpicklable: the item, or something in it, can't be pickled.
     """
     beside: list[pickle.PickleBuffer] = []
 
@@ -61,7 +77,10 @@ def encode(item: object, opens: Collection[str] = (), gpu: list[Any] | None = No
     file = io.BytesIO()
     pickler = _Pickler(file, 5, buffer_callback=keep_inside)
     pickler.opens, pickler.gpu = opens, gpu
-    pickler.dump(item)
+    try:
+        pickler.dump(item)
+    except PICKLING as error:
+        raise unpicklable(place, "an item", error) from error
     head: Buffer = file.getbuffer()
     if pickler.on_device or (pickler.has_tensors and beside):
         # Routes see by the class what is in a pickle, which goes over the wire as the same bytes.

@@ -62,7 +62,7 @@ class PeerMessenger:
         if self._me != source:
             return self._get(source, tag, Wait(self._who, place, "the object", peers=(label(source),)), async_op)
         # Encoded for no receiver in particular: GPU memory goes by way of the CPU.
-        blobs, wait = encode(item), Wait(self._who, place, "a way")
+        blobs, wait = encode(item, place=place), Wait(self._who, place, "a way")
         if len(others) > 1:
             blobs = self._transport.routes.several(blobs)
         works = [self._put(to, tag, blobs, wait, async_op) for to in others]
@@ -71,10 +71,10 @@ class PeerMessenger:
     def _encoded(self, item: Any, to: str, wait: Wait) -> Blobs:
         routes = self._transport.routes
         gpu: list[Any] | None = []
-        blobs = encode(item, gpu=gpu)
+        blobs = encode(item, gpu=gpu, place=wait.place)
         if gpu:  # only now it matters what the receiver can open
             gpu = [] if routes.by_nccl(to, wait) else None
-            blobs = encode(item, routes.opens(to, wait), gpu)
+            blobs = encode(item, routes.opens(to, wait), gpu, place=wait.place)
         return routes.left(to, blobs, gpu or (), wait)
 
     def _put(self, to: str, tag: str, blobs: Blobs, wait: Wait, async_op: bool) -> Any:

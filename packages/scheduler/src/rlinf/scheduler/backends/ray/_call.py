@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -15,6 +14,7 @@ from ray.exceptions import ActorUnschedulableError, RayActorError, RayError
 from rlinf.core.cluster.futures import POLL_S
 from rlinf.core.errors import DeadlineExceeded, RLinfError, WorkerError, is_secondary
 from rlinf.scheduler.failures import Failures
+from rlinf.scheduler.transport.encoding import PICKLING, unpicklable
 from rlinf.scheduler.transport.transport import DRIVER
 from rlinf.scheduler.transport.waits import Wait, longer
 from rlinf.scheduler.workers.calls import Outcome, WorkerInfo, checked
@@ -92,12 +92,8 @@ class RayCall:
         self.lost = ""
         try:
             future: Future[Outcome] = self._send(actor).future()
-        # Which of these pickling raises depends on the object.
-        except (TypeError, AttributeError, pickle.PicklingError) as error:
-            first = str(error).strip().partition("\n")[0]
-            raise Unpicklable(
-                self.label, f"an argument can't be pickled: {first}", "Send plain data, arrays or tensors."
-            ) from error
+        except PICKLING as error:
+            raise unpicklable(self.label, "an argument", error) from error
         if not again:
             self._send = None
         future.add_done_callback(partial(self._answered, incarnation))
@@ -190,7 +186,3 @@ class RayCall:
             first = str(cause).strip().partition("\n")[0]
             problem = f"{type(cause).__name__}: {first} (its arguments or its result can't be sent)"
             self.end(error=WorkerError(info.group, info.rank, self.method, problem, remote_traceback=str(error)))
-
-
-class Unpicklable(RLinfError, TypeError):
-    """An argument of a call can't be pickled."""

@@ -128,9 +128,10 @@ class Registry(Generic[T]):
         if isinstance(item, type) and dataclasses.is_dataclass(cast("type[Any]", item)):
             return read(cast("type[T]", item), params, place=place, allowed=allowed)
         # The adapter is a name, too: the part that registers it may not be installed.
-        if self._adapter is not None and callable(item) and self._adapter[0] in self.names():
+        if self._adapter is not None and self._adapter[0] in self.names():
             adapter, parameter = self._adapter
-            path = name if ":" in name else self.owner(name)
+            # An instance has no path of its own, under which another process could import it.
+            path = self.owner(name) if ":" not in name and hasattr(item, "__qualname__") else name
             return self.build(adapter, {**params, parameter: path}, place=place, allowed=allowed)
         extra = sorted(str(key) for key in params if key not in allowed)
         if extra:

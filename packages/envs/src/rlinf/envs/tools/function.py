@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rlinf.core.agents import Tool
@@ -36,7 +36,7 @@ class FunctionTool:
     def _tool(self, place: str) -> Tool:
         found: Any = TOOLS.get(self.function, place=place)
         if isinstance(found, Tool):
-            return found
+            return replace(found, name=self.name or found.name, inline=self.inline or found.inline)
         if not callable(found):
             raise ConfigError(place, f"expected a function, found {found!r:.80}", "Name a typed function.")
         return Tool.of(found, name=self.name, inline=self.inline)

@@ -1,0 +1,47 @@
+"""A function, or a tool that was made of one, in a recipe."""
+
+import pytest
+
+from rlinf.core.agents import tool
+from rlinf.core.errors import ConfigError
+from rlinf.core.registry import TOOLS, register_tool
+
+
+def half(x: float) -> float:
+    """Halves a number.
+
+    Args:
+        x: the number.
+    """
+    return x / 2
+
+
+@tool(inline=True)
+def double(x: float) -> float:
+    """Doubles a number.
+
+    Args:
+        x: the number.
+    """
+    return 2 * x
+
+
+number = 3
+
+
+@pytest.mark.parametrize(("name", "inline"), [("half", False), ("double", True)])
+def test_a_path_is_enough_and_may_have_another_name(name: str, inline: bool) -> None:
+    built = TOOLS.build(f"{__name__}:{name}", {}, place="tools").build()
+    assert (built.name, built.inline, built.function(x=4)) == (name, inline, {"half": 2, "double": 8}[name])
+    renamed = TOOLS.build(f"{__name__}:{name}", {"name": "other"}, place="tools").build()
+    assert (renamed.name, renamed.inline) == ("other", inline)
+
+
+def test_a_tool_can_be_registered() -> None:
+    register_tool("twice_for_a_test")(double)
+    assert TOOLS.build("twice_for_a_test", {}, place="tools").build().function(x=1) == 2
+
+
+def test_what_is_no_function_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^tools\.function: expected a function, found 3"):
+        TOOLS.build(f"{__name__}:number", {}, place="tools").check("tools")

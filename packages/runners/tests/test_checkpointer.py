@@ -30,6 +30,7 @@ class Run:
     source: dict[str, Any] = field(default_factory=dict[str, Any])
     optimizer_steps: int = 40
     step: int = 0
+    content: dict[str, str] = field(default_factory=dict[str, str])
 
     def checkpoints(self) -> Checkpointer:
         def write(part: Path) -> None:
@@ -151,9 +152,9 @@ def test_a_checkpoint_says_how_long_the_run_was_to_be_and_holds_absolute_paths(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data.jsonl").touch()
     loop = run({"data": {"path": "data.jsonl"}})
-    loop.step = 1
+    loop.step, loop.content = 1, {"data.path": "0 bytes"}
     checkpoint = read_checkpoint(loop.checkpoints().save())
-    assert checkpoint.state == {"step": 1, "optimizer_steps": 40}
+    assert checkpoint.state == {"step": 1, "optimizer_steps": 40, "content": {"data.path": "0 bytes"}}
     assert checkpoint.config == {"data": {"path": str(tmp_path / "data.jsonl")}}
 
 

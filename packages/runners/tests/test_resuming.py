@@ -1,3 +1,5 @@
+import copy
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -72,6 +74,23 @@ def test_that_simulators_begin_anew_is_said(resumed: Make, capsys: pytest.Captur
     assert not capsys.readouterr().err
     check_resume(resumed(6, auto_reset=True))
     assert "env.train.auto_reset=false gives the same ones" in capsys.readouterr().err
+
+
+def test_what_is_not_as_before_is_said(resumed: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cfg = resumed(5)
+    folder, before = tmp_path / "checkpoints/global_step_4", copy.deepcopy(dict(cfg.source))
+    state = {"step": 4, "optimizer_steps": 40, "env_steps": 0, "content": {"algorithm.gamma": "1 byte"}}
+    before["algorithm"]["gamma"] = 0.5
+    before["runner"]["max_steps"] = 4
+    before["actor"]["micro_batch_size"] = 3
+    write_checkpoint(folder, lambda part: None, config=before, state=state)
+    check_resume(cfg)
+    said = capsys.readouterr().err
+    assert f"resuming: not as in {folder}: " in said
+    assert re.search(r"actor\.micro_batch_size is .* \(was 3\); algorithm\.gamma is .* \(was 0\.5\)\n", said)
+    write_checkpoint(folder, lambda part: None, config=dict(cfg.source), state=state)
+    check_resume(cfg)
+    assert f"resuming: not as in {folder}: the file of algorithm.gamma has changed\n" in capsys.readouterr().err
 
 
 def test_a_checkpoint_that_is_not_there_is_refused_at_once(resumed: Make, toy_data: dict[str, Any], tmp_path: Path) -> None:

@@ -52,7 +52,8 @@ class Checkpointer:
         self._resumed = resume_folder(cfg)
         # Whoever goes on from a checkpoint may be in another directory.
         self._config = absolute_paths(cfg.source)
-        self._steps = cfg.optimizer_steps
+        # As it was when the run began and read it.
+        self._planned = {"optimizer_steps": cfg.optimizer_steps, **({"content": dict(cfg.content)} if cfg.content else {})}
         self._write_actor, self._state = write_actor, state
         self._request = StopRequest(cfg.runner.interrupt_timeout_s)
         self._written: list[Path] = []
@@ -120,7 +121,7 @@ class Checkpointer:
         Args:
             extra: writes further files beside the trainer's, into the same folder.
         """
-        state = {**self._state(), "optimizer_steps": self._steps}
+        state = {**self._state(), **self._planned}
         folder = self._folder / f"global_step_{state['step']}"
         # With `extra` it is written once more, as the one that is there lacks those files.
         if extra is None and self._is_saved():

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, cast
 
+from rlinf.core.config.provenance import flatten
 from rlinf.core.errors import ConfigError
 from rlinf.runners.checkpoints.checkpoint import Checkpoint, peek_checkpoint, read_checkpoint
 from rlinf.runners.checkpoints.run_folder import AUTO, resume_folder, run_folder
+from rlinf.runners.config.paths import absolute_paths
 from rlinf.runners.config.schema import RunConfig
 from rlinf.runners.config.sections import resolved
 
+_NOT_TRAINED: Final = ("runner", "cluster", "sft")
+_SHOWN: Final = 6
+"""Changes that a message names."""
+
 
 def check_resume(cfg: RunConfig) -> None:
-    """Refuses a checkpoint that a run can't go on from, and says where it will not go on exactly; nothing without `resume_dir`.
+    """Refuses a checkpoint that a run can't go on from, and says where it will not go on as it began; nothing without `resume_dir`.
 
     Raises:
         ConfigError: the run is shorter than what the checkpoint has behind it, or its schedule would stretch.
@@ -29,10 +35,33 @@ def check_resume(cfg: RunConfig) -> None:
     # Its files are compared with the manifest once, by `resumed_checkpoint`: that reads all of them.
     checkpoint = peek_checkpoint(folder)
     _refuse_other_length(cfg, checkpoint)
+    changes = list(_changes(cfg, checkpoint))
+    if changes:
+        more = f" and {len(changes) - _SHOWN} more" if len(changes) > _SHOWN else ""
+        sys.stderr.write(f"resuming: not as in {folder}: {'; '.join(changes[:_SHOWN])}{more}\n")
     if checkpoint.state["step"] == cfg.runner.max_steps:
         sys.stderr.write(f"resuming: all {cfg.runner.max_steps} iterations are done; only the last evaluation is run\n")
     elif cfg.inexact_resume:
         sys.stderr.write(f"resuming: {cfg.inexact_resume}\n")
+
+
+def _changes(cfg: RunConfig, checkpoint: Checkpoint) -> Iterator[str]:
+    """Keys that are not as before, but for those of where and how long, and files with another content."""
+    before, now = (
+        {name: value for name, value in config.items() if name not in _NOT_TRAINED}
+        for config in (checkpoint.config, absolute_paths(cfg.source))
+    )
+    was, found = flatten(before), flatten({name: now[name] for name in before if name in now})
+    content = checkpoint.state.get("content", {})
+    for key in sorted(was.keys() | found.keys()):
+        if was.get(key) != found.get(key):
+            yield f"{key} is {_told(found, key)} (was {_told(was, key)})"
+        elif key in content and content[key] != cfg.content.get(key):
+            yield f"the file of {key} has changed"
+
+
+def _told(values: Mapping[str, Any], key: str) -> str:
+    return f"{values[key]!r:.80}" if key in values else "not set"
 
 
 def resumed_checkpoint(cfg: RunConfig) -> Checkpoint | None:

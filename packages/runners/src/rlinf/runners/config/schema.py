@@ -335,6 +335,11 @@ class RunConfig:
         return False
 
     @property
+    def content(self) -> Mapping[str, str]:
+        """What is in files that the run reads, by the dotted path of the key that names each; equal for equal contents."""
+        return {}
+
+    @property
     def inexact_resume(self) -> str:
         """Why a run that resumes a checkpoint does not repeat the numbers of one without a break; "" where it does."""
         return ""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, cast
 
-from rlinf.core.capabilities import HasCasting, HasPrecision, PacksRows
+from rlinf.core.capabilities import HasCasting, HasFingerprint, HasPrecision, PacksRows
 from rlinf.core.config import expect_range, expect_seconds
 from rlinf.core.declarations import needs_of
 from rlinf.core.errors import ConfigError
@@ -267,6 +267,13 @@ class ReasoningConfig(RunConfig):
     def can_move_work(self) -> bool:
         """A response is gone on with from its tokens."""
         return True
+
+    @property
+    def content(self) -> Mapping[str, str]:
+        """The file of the problems, where they are of one."""
+        task = self.data.task
+        found = task.fingerprint("train") if isinstance(task, HasFingerprint) else {}
+        return {f"data.{name}": value for name, value in found.items() if value}
 
     @property
     def inexact_resume(self) -> str:

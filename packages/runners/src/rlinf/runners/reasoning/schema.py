@@ -272,8 +272,9 @@ class ReasoningConfig(RunConfig):
     def content(self) -> Mapping[str, str]:
         """The file of the problems, where they are of one."""
         task = self.data.task
-        found = task.fingerprint("train") if isinstance(task, HasFingerprint) else {}
-        return {f"data.{name}": value for name, value in found.items() if value}
+        if not isinstance(task, HasFingerprint):
+            return {}
+        return {f"data.{name}": value for name, value in task.fingerprint("train").items() if value}
 
     @property
     def inexact_resume(self) -> str:

@@ -313,3 +313,13 @@ def test_a_token_beyond_the_top_k_gets_no_gradient_itself(chunk):
     hidden.requires_grad_()
     logprob_from_hidden(hidden, weight, tokens, top_k=2, chunk=chunk).sum().backward()
     torch.testing.assert_close(hidden.grad, expected @ weight)
+
+
+@pytest.mark.parametrize("token", [-100, 5])
+def test_an_id_outside_the_vocabulary_is_refused(token):
+    tokens = torch.tensor([[0, token, 4]])
+    message = rf"\(tokens\): expected ids in \[0, 5\), found {token}\. Give positions that are masked any id"
+    with pytest.raises(ShapeError, match="logprob_from_logits" + message):
+        logprob_from_logits(torch.zeros(1, 3, 5), tokens)
+    with pytest.raises(ShapeError, match="logprob_from_hidden" + message):
+        logprob_from_hidden(torch.zeros(1, 3, 2), torch.zeros(5, 2), tokens)

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from rlinf.core.errors import ConfigError
+from rlinf.core.errors import ConfigError, MissingExtra
+from rlinf.core.registry import Registry
 from rlinf.runners import commands
 from rlinf.runners.checkpoints.run_folder import RunFolder, open_run_folder
 from rlinf.runners.config.composition import Composition
@@ -63,3 +64,13 @@ def test_a_placement_that_does_not_fit_is_refused_before_problems_are_read(
     with pytest.raises(ConfigError, match=r"component_placement\.actor"):
         commands.run_recipe(Composition(name="toy", data=toy_data, provenance={}))
     assert not list(tmp_path.iterdir())
+
+
+def test_a_run_without_the_scheduler_says_what_to_install(
+    toy_data: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toy_data["runner"]["logger"] = {"log_path": str(tmp_path)}
+    monkeypatch.setattr(commands, "check_run", lambda cfg: None)
+    monkeypatch.setattr(commands, "CLUSTERS", Registry[Any]("cluster", "rlinf.no_such_group"))
+    with pytest.raises(MissingExtra, match=r"^cluster: nothing that is installed starts workers\. Install rlinf-scheduler: "):
+        commands.run_recipe(Composition(name="toy", data=toy_data, provenance={}))

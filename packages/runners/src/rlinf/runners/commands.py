@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from rlinf.core.config.arguments import ArgumentParser
-from rlinf.core.errors import ConfigError, RefusedByWorker, each_fault, refuse
+from rlinf.core.errors import ConfigError, MissingExtra, RefusedByWorker, UnknownName, each_fault, refuse
 from rlinf.core.evaluation import EvalReport
+from rlinf.core.installing import install_command
 from rlinf.core.protocols import Placement
 from rlinf.core.registry import CLUSTERS
 from rlinf.runners.checkpoints.run_folder import open_run_folder, run_folder
@@ -46,7 +47,7 @@ def _memory(cfg: RunConfig) -> str:
     actor = section_of(cfg, "actor", TrainingConfig)
     if actor is None:
         raise ConfigError("rlinf config --memory", "the recipe trains nothing", "Name one with an actor.")
-    with CLUSTERS.get("scheduler", place="cluster")(cluster_cfg=cfg.cluster) as cluster:
+    with _cluster(cfg.cluster) as cluster:
         placement: Placement = cluster.placement
         return memory_table(actor, {name: placement.get_world_size(name) for name in placement.components})
 
@@ -101,7 +102,7 @@ def eval_app(argv: Sequence[str], *, config_dir: Path, description: str) -> int:
     policy = command.policy(next(iter(entries.values()))[1].runner)
     reports: dict[str, EvalReport[Any]] = {}
     for name, (start, cfg) in entries.items():
-        with CLUSTERS.get("scheduler", place="cluster")(cluster_cfg=cfg.cluster) as cluster:
+        with _cluster(cfg.cluster) as cluster:
             evaluation = start(cfg, cluster, policy)
             evaluation.init_workers()
             reports[name] = evaluation.run()
@@ -142,7 +143,7 @@ def run_recipe(composition: Composition) -> int:
     cfg = task_type.read(composition.data)
     check_run(cfg)
     planned = run_folder(cfg)
-    with CLUSTERS.get("scheduler", place="cluster")(cluster_cfg={**cfg.cluster, "log_dir": str(planned.path)}) as cluster:
+    with _cluster({**cfg.cluster, "log_dir": str(planned.path)}) as cluster:
         check_ranks(cfg, cluster.placement)
         # Last, as it reads all problems, or starts a simulator.
         if task_type.check is not None:
@@ -162,6 +163,20 @@ def run_recipe(composition: Composition) -> int:
         write_page([folder.path], folder.report)
         sys.stderr.write(f"report     {folder.report}\n")
     return 0
+
+
+def _cluster(section: Mapping[str, Any]) -> Any:
+    """The cluster of a run.
+
+    Raises:
+        MissingExtra: nobody has installed what starts workers, of which only this part is sure that a run needs it.
+    """
+    try:
+        made = CLUSTERS.get("scheduler", place="cluster")
+    except UnknownName as error:
+        remedy = f"Install rlinf-scheduler: {install_command('rlinf-scheduler')}."
+        raise MissingExtra("cluster", "nothing that is installed starts workers", remedy) from error
+    return made(cluster_cfg=section)
 
 
 def _recipe_parser(command: str, description: str | None) -> ArgumentParser:

@@ -179,7 +179,7 @@ def evaluate(
     head: Categorical, logits: Tensor, tokens: Tensor | None, *, with_entropy: bool
 ) -> tuple[Tensor | None, Tensor | None]:
     """Log-probabilities in the shape of `tokens` and entropies `[...]` of logits `[..., V]`."""
-    index = None if tokens is None else indices(head, tokens, logits.shape[:-1])
+    index = None if tokens is None else indices(head, tokens, logits.shape)
     logprob, entropy = Fused.apply(logits, index, head, with_entropy)  # pyright: ignore[reportGeneralTypeIssues]
     return (
         None if logprob is None or tokens is None else logprob.view(tokens.shape),
@@ -187,13 +187,25 @@ def evaluate(
     )
 
 
-def indices(head: Categorical, tokens: Tensor, leading: Sequence[int]) -> Tensor:
+def indices(head: Categorical, tokens: Tensor, shape: Sequence[int]) -> Tensor:
     """Tokens as `[N, K]`.
 
+    Args:
+        head: whose name is in messages.
+        tokens: `[...]` or `[..., K]`.
+        shape: of the logits, `[..., V]`.
+
     Raises:
-        ShapeError: `tokens` is neither `[...]` nor `[..., K]`.
+        ShapeError: `tokens` is neither `[...]` nor `[..., K]`, or an id on the CPU is outside [0, V). A GPU would have to be waited
+            for, and says so by itself.
     """
+    *leading, size = shape
     several = tokens.dim() == len(leading) + 1
     if tuple(tokens.shape[: len(leading)]) != tuple(leading) or tokens.dim() > len(leading) + 1:
         raise ShapeError(f"{head.place}(tokens)", f"expected shape {tuple(leading)}, found {tuple(tokens.shape)}")
+    if tokens.device.type == "cpu" and tokens.numel() and not torch.compiler.is_compiling():
+        low, high = (int(bound) for bound in tokens.aminmax())
+        if low < 0 or high >= size:
+            problem = f"expected ids in [0, {size}), found {low if low < 0 else high}"
+            raise ShapeError(f"{head.place}(tokens)", problem, "Give positions that are masked any id, such as 0.")
     return tokens.long().reshape(math.prod(leading), tokens.shape[-1] if several else 1)

@@ -61,7 +61,7 @@ def logprob_from_hidden(
     expect_shape(f"{head.place}(hidden)", hidden, (*hidden.shape[:-1], weight.shape[1]))
     if bias is not None:
         expect_shape(f"{head.place}(bias)", bias, weight.shape[:1])
-    index = indices(head, tokens, hidden.shape[:-1])
+    index = indices(head, tokens, (*hidden.shape[:-1], len(weight)))
     flat = hidden.reshape(len(index), weight.shape[1])
     if head.chunk is None:
         numbers = HELD if len(flat) * len(weight) <= HELD else CHUNK

@@ -39,7 +39,7 @@ def logprob_from_logits(
 
     Raises:
         ConfigError: a hyper-parameter is out of range.
-        ShapeError: `tokens` has another shape.
+        ShapeError: `tokens` has another shape, or an id on the CPU is outside [0, V); a GPU says that by itself.
     """
     head = Categorical("logprob_from_logits", temperature, top_k, chunk)
     return _evaluate(head, logits, tokens, allowed, with_entropy=False)[0]

@@ -167,7 +167,7 @@ def _name(cls: type[Any], field: Field[Any], section: Section, place: str) -> st
     if name is None:
         name = next(other.default for other in dataclasses.fields(cls) if other.name == key)
     if name is dataclasses.MISSING:
-        raise ConfigError(_key(place, field), "missing", f"Installed: {', '.join(field.metadata['registry'].names())}.")
+        raise ConfigError(_key(place, field), "missing", f"Installed: {', '.join(field.metadata['registry'].names()) or 'none'}.")
     return name
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Final
 
+from rlinf.core.declarations import Checks
 from rlinf.core.errors import ConfigError
 from rlinf.runners.agent.client_agents import ClientAgent
 from rlinf.runners.agent.delegation import NAME, Delegate
 from rlinf.runners.agent.online import LearnFromUsers
 from rlinf.runners.agent.schema import TOOLS, AgentConfig
-from rlinf.runners.config.rules import Rule, placed_components
+from rlinf.runners.config.rules import Rule, cannot_call, placed_components
 from rlinf.runners.config.sections import Section
 from rlinf.runners.reasoning.rules import REASONING
 from rlinf.runners.task_types import read_run
@@ -34,8 +36,26 @@ def _episodes_can_go_on(cfg: AgentConfig) -> ConfigError | None:
     return None
 
 
+def _tool_names(cfg: AgentConfig) -> list[str]:
+    """Of all tools, each of which is asked first whether it can be built: it knows under which key it stands."""
+    for number, section in enumerate(cfg.agent.tools):
+        if isinstance(section.tool, Checks):
+            section.tool.check(f"agent.tools[{number}]")
+    return [tool.name for tool in cfg.agent.built()]
+
+
+def _workflow_can_be_called(cfg: AgentConfig) -> ConfigError | None:
+    workflow: object = cfg.agent.workflow
+    problem = cannot_call(workflow, "task", "generate")
+    if not problem and inspect.isfunction(workflow) and not inspect.iscoroutinefunction(workflow):
+        problem = f"expected an async function, found '{workflow.__name__}', which is none"
+    if not problem:
+        return None
+    return ConfigError("agent.workflow_type", problem, "Write it as `async def …(task, generate) -> Episode`.")
+
+
 def _tools_differ(cfg: AgentConfig) -> ConfigError | None:
-    names = [tool.name for tool in cfg.agent.built()]
+    names = _tool_names(cfg)
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is None:
         return None
@@ -46,7 +66,7 @@ def _delegation_has_its_tool(cfg: AgentConfig) -> ConfigError | None:
     workflow = cfg.agent.workflow
     if not isinstance(workflow, Delegate):
         return None
-    names = [tool.name for tool in cfg.agent.built()]
+    names = _tool_names(cfg)
     if NAME not in names:
         return ConfigError("agent.tools", f"the workflow '{NAME}' has no tool '{NAME}'", f"Add {{type: {NAME}}}.")
     missing = next((name for name in workflow.lead_tools or () if name not in names), None)
@@ -71,6 +91,7 @@ def _tool_workers_have_tools(cfg: AgentConfig) -> ConfigError | None:
 AGENT: Final[Sequence[Rule[AgentConfig]]] = (
     *REASONING,
     _episodes_can_go_on,
+    _workflow_can_be_called,
     _tools_differ,
     _delegation_has_its_tool,
     _tool_workers_have_tools,

@@ -6,6 +6,7 @@ do without they say themselves (`rlinf.core.declarations`, `rlinf.core.capabilit
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, TypeVar, cast
@@ -194,3 +195,23 @@ def no_idle_reference(actor: TrainingConfig, *, used: bool, remedy: str) -> Conf
     if used or not isinstance(trainer, KeepsReference) or trainer.keeping_reference() != trainer:
         return None
     return ConfigError("actor.reference", "nothing asks this trainer for a reference policy", remedy)
+
+
+def cannot_call(function: object, *arguments: str) -> str:
+    """Why a function of a user's can't be called with arguments by position; "" where it can.
+
+    Args:
+        function: what the user named.
+        arguments: what each of them is, for the message.
+    """
+    if isinstance(function, type):
+        return f"expected a function, found the class '{function.__name__}', which is no dataclass"
+    if not callable(function):
+        return f"expected a function, found {function!r:.80}"
+    signature = inspect.signature(function)
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        name = getattr(function, "__name__", type(function).__name__)
+        return f"'{name}({', '.join(signature.parameters)})' can't be called with {' and '.join(arguments)} ({error})"
+    return ""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
+from inspect import iscoroutinefunction
 from typing import Final
 
 from rlinf.core.capabilities import HasCasting, HasPrecision
@@ -12,6 +12,7 @@ from rlinf.core.errors import ConfigError, below, did_you_mean
 from rlinf.core.rewards import HasOpinion, HasParts, SampleReward
 from rlinf.runners.config.rules import (
     Rule,
+    cannot_call,
     fault_of,
     moves_work,
     needs_met,
@@ -83,19 +84,10 @@ def _scores_texts(cfg: ReasoningConfig) -> ConfigError | None:
 
 def _not_callable(reward: object) -> str:
     """Why a reward can't be called; "" where it can."""
-    if isinstance(reward, type):
-        return f"expected a function, found the class '{reward.__name__}', which is no dataclass"
-    if isinstance(reward, SampleReward):
+    if isinstance(reward, SampleReward) and not isinstance(reward, type):
         return ""
-    if not callable(reward):
-        return f"expected a function, found {reward!r:.80}"
-    signature = inspect.signature(reward)
-    name = f"'{getattr(reward, '__name__', type(reward).__name__)}({', '.join(signature.parameters)})'"
-    try:
-        signature.bind([], [])
-    except TypeError as error:
-        return f"{name} can't be called with completions and answers ({error})"
-    return f"{name} is async, and only a reward that is asked about samples may be" if inspect.iscoroutinefunction(reward) else ""
+    only_samples = "expected no async function: only a reward that is asked about samples may wait"
+    return cannot_call(reward, "completions", "answers") or (only_samples if iscoroutinefunction(reward) else "")
 
 
 def _knows_what_is_right(cfg: ReasoningConfig) -> ConfigError | None:

@@ -255,6 +255,19 @@ def test_a_command_names_a_suite_or_a_protocol(recipes: Path, tmp_path: Path) ->
         parsed(*RECIPE, "--suite", str(file), "--protocol", str(file), config_dir=recipes)
 
 
+def test_as_many_episodes_as_are_asked_for(recipes: Path, toy_data: dict[str, Any], tmp_path: Path) -> None:
+    data = {**toy_data, "env": {**toy_data["env"], "eval": {**toy_data["env"]["eval"], "episodes": 2, "final_episodes": 8}}}
+    (recipes / "toy.yaml").write_text(json.dumps(data))
+    folder, file = checkpoint(tmp_path / "global_step_1", **data), tmp_path / "suite.yaml"
+    file.write_text("a: {env.eval.episodes: 3}\nb: {env.eval.seeds: [7]}\n")
+    for named in ([str(folder)], RECIPE):
+        for changes, count in (([], 8), (["env.eval.episodes=5"], 5), (["env.eval.episodes=5", "env.eval.final_episodes=6"], 6)):
+            command = parsed(*named, *changes, config_dir=recipes)
+            assert len(episode_protocol(read_embodied(command.data), final=True).init_ids) == count
+        suite = parsed(*named, "--suite", str(file), config_dir=recipes).suite
+        assert [len(episode_protocol(read_embodied(suite[name]), final=True).init_ids) for name in "ab"] == [3, 8]
+
+
 def test_failures_of_all_tasks_come_first(toy_data: dict[str, Any]) -> None:
     protocol = episode_protocol(changed(read_embodied(toy_data), tasks=2, episodes=3), final=True)
     results = tuple(

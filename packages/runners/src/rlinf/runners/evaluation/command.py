@@ -152,6 +152,7 @@ def _command(
     started: float,
 ) -> EvaluationCommand:
     data, own = configure(overrides)
+    data = _of_as_many(data, overrides)
     if published is not None and published.kind == EpisodeProtocol.kind:
         data = repeated_episodes(data, published, [override.lstrip("+").partition("=")[0] for override in overrides])
     return EvaluationCommand(
@@ -159,7 +160,9 @@ def _command(
         data=data,
         own=own,
         # What the command line says holds for every entry.
-        suite={name: configure([*changes, *overrides])[0] for name, changes in entries.items()},
+        suite={
+            name: _of_as_many(configure([*changes, *overrides])[0], [*changes, *overrides]) for name, changes in entries.items()
+        },
         published=published,
         line=line,
         started=started,
@@ -193,6 +196,19 @@ def _changed(checkpoint: Checkpoint, overrides: Sequence[str]) -> _Configured:
     if data["runner"].get("ckpt_path") is not None:
         raise ConfigError("runner.ckpt_path", "a checkpoint is evaluated with its own weights", "Name a recipe with --config-name.")
     return _without_resuming(data), own
+
+
+def _of_as_many(data: Mapping[str, Any], changes: Sequence[str]) -> Mapping[str, Any]:
+    """The configuration without a number for the last evaluation alone, where the changes have one for every evaluation."""
+    changed = {change.lstrip("+").partition("=")[0] for change in changes}
+    for place, count, last in (("env.eval", "episodes", "final_episodes"), ("data", "val_problems", "final_problems")):
+        if f"{place}.{count}" not in changed or f"{place}.{last}" in changed:
+            continue
+        if place == "data":
+            data = {**data, "data": {**data["data"], last: None}}
+        else:
+            data = {**data, "env": {**data["env"], "eval": {**data["env"]["eval"], last: None}}}
+    return data
 
 
 def _own_configuration(checkpoint: Checkpoint) -> dict[str, Any]:

@@ -51,6 +51,9 @@ def raises():
     env.env.step = lambda actions: {}["lost"]
     return env
 
+def unplugged():
+    raise OSError("no arm at the other end")
+
 def gymnasiums_own():
     return SyncVectorEnv([Cart] * 2)
 """
@@ -112,6 +115,14 @@ def test_every_broken_line_is_told(capsys):
 def test_an_exception_of_the_environment_is_told_with_its_place(capsys):
     assert check_env(["stranger:raises"]) == 1
     assert "KeyError: 'lost' (" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("stranger")
+def test_what_can_not_be_built_is_told_once_and_without_a_traceback(capsys):
+    assert check_env(["stranger:unplugged"]) == 1
+    out = capsys.readouterr().out
+    assert out.startswith("FAIL it can be built\n     OSError: no arm at the other end (")
+    assert out.count("\n") == 2
 
 
 @pytest.mark.usefixtures("stranger")

@@ -260,3 +260,36 @@ def test_no_environment_and_no_step_are_refused():
         for name in (f"{__name__}:Dot", "tabletop"):
             with pytest.raises(ConfigError, match=f"{key}: expected at least 1, found {min(size, limit)}"):
                 make(name, size, limit)
+
+
+class Rewarding(Dot):
+    def __init__(self, reward):
+        super().__init__()
+        self.reward = reward
+
+    def step(self, action):
+        found, _, *rest = super().step(action)
+        return found, self.reward, *rest
+
+
+class Spaceless(Dot):
+    def __init__(self):
+        super().__init__()
+        del self.action_space
+
+
+def test_a_reward_that_is_no_number_and_a_missing_space_are_named():
+    for reward, found in ((np.zeros(1), r"ndarray of shape \(1,\)"), (None, "NoneType"), ("1", "str")):
+        env = Custom(env=f"{__name__}:Rewarding", kwargs={"reward": reward}).make(
+            1, max_episode_steps=5, ignore_terminations=False, render=False
+        )
+        env.reset(seed=[0])
+        with pytest.raises(ConfigError, match=rf"^env: Rewarding\.step is to return a number as its reward, found {found}$"):
+            env.step(np.zeros((1, 1), np.float32))
+    with pytest.raises(ConfigError, match=r"expected Spaceless\.action_space to be a space of Gymnasium, found None\. Set it"):
+        make(f"{__name__}:Spaceless", 2)
+
+
+def test_the_place_of_a_class_that_is_no_environment_is_a_key_of_the_run():
+    with pytest.raises(ConfigError, match=r"^env\.train\.env_type: expected a gymnasium"):
+        Custom(env="builtins:dict").check("env.train.init_params")

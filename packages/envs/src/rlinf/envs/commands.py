@@ -45,9 +45,16 @@ def check_env(args: Sequence[str]) -> int:
     if is_unverified(type(subject.config).__module__):
         _write(f"     '{given.env}' is unverified: written to documentation, and not known to have run on the real thing")
     factory = Measured(subject.factory)
-    findings = EnvContract(factory=factory).examine(report=_tell)
-    env = factory()
+    # Before it is examined: each line of the contract would say what is wrong here once more.
     try:
+        env = factory()
+    except RLinfError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever the examined thing raises is a finding
+        _tell(Finding("it can be built", error))
+        return 1
+    try:
+        findings = EnvContract(factory=factory).examine(report=_tell)
         for finding in _descriptions(subject, env):
             _tell(finding)
             findings.append(finding)

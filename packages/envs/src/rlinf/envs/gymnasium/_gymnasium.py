@@ -80,8 +80,8 @@ class _Task(gymnasium.Env[dict[str, Any], Any]):
         self.metadata = {"render_modes": [], "knows_success": config.success_key is not None}
         self._images = config.obs_mode == "rgb"
         self.env = _build(config, spec, "rgb_array" if native or self._images else None)
-        self.action_space = self.env.action_space
-        self._reader = _Reader(self.env.observation_space)
+        self.action_space = self._announced("action_space")
+        self._reader = _Reader(self._announced("observation_space"))
         self._viewer: Any = self._new_renderer(config) if native or self._images else None
         observed = dict(self._reader.spaces)
         if self._images:
@@ -100,6 +100,8 @@ class _Task(gymnasium.Env[dict[str, Any], Any]):
         observation, reward, terminated, truncated, info = answer
         success = self._success_key is not None and self._success(info)
         ended = bool(terminated) and self._terminates
+        if np.ndim(reward) or isinstance(reward, str | None):
+            raise self._wrong("step", f"a number as its reward, found {_kind(reward)}")
         return self._observe(observation), float(reward), ended, bool(truncated), {"success": success}
 
     def frame(self) -> NDArray[np.uint8]:
@@ -118,8 +120,18 @@ class _Task(gymnasium.Env[dict[str, Any], Any]):
         if parts is not None and len(parts) == expected.count(",") + 1:
             return parts
         found = f"one {type(cast('object', answer)).__name__}" if parts is None else f"{len(parts)} things"
-        problem = f"{type(self.env.unwrapped).__name__}.{method} is to return ({expected}), found {found}"
-        raise ConfigError("env", problem, "Write it for Gymnasium 1; older environments are of Gym's API.")
+        raise self._wrong(method, f"({expected}), found {found}", "Write it for Gymnasium 1; older environments are of Gym's API.")
+
+    def _wrong(self, method: str, problem: str, remedy: str = "") -> ConfigError:
+        return ConfigError("env", f"{type(self.env.unwrapped).__name__}.{method} is to return {problem}", remedy)
+
+    def _announced(self, name: str) -> Any:
+        """A space of the environment, which Gymnasium does not ask of it before it is used."""
+        space = getattr(self.env, name, None)
+        if not isinstance(space, gymnasium.Space):
+            problem = f"expected {type(self.env.unwrapped).__name__}.{name} to be a space of Gymnasium, found {space!r:.60}"
+            raise ConfigError("env", problem, "Set it in the class or in __init__.")
+        return cast("Any", space)
 
     def _observe(self, observation: Any) -> dict[str, Any]:
         found = self._reader.read(observation)
@@ -189,9 +201,13 @@ class _Reader:
         return found
 
     def _stray(self, observation: Any) -> ConfigError:
-        shape = f" of shape {np.shape(observation)}" if is_a(observation, np.ndarray) else ""
-        problem = f"expected one of {self._space}, found {type(observation).__name__}{shape}"
+        problem = f"expected one of {self._space}, found {_kind(observation)}"
         return ConfigError("env.observation", problem, "Let observation_space say what reset and step return.")
+
+
+def _kind(value: Any) -> str:
+    """What something is, with its shape if it is an array."""
+    return type(value).__name__ + (f" of shape {np.shape(value)}" if is_a(value, np.ndarray) else "")
 
 
 def _is_image(space: Any) -> bool:

@@ -141,7 +141,8 @@ class Custom:
         made: Any = ENVS.get(self.env, place=f"{place}.env_type")
         if not callable(made) or (isinstance(made, type) and not issubclass(made, gymnasium.Env | VectorEnv)):
             what = f"the class {made.__name__}" if isinstance(made, type) else repr(made)
-            raise ConfigError(f"{place}.env_type", f"expected {_KINDS} at '{self.env}', found {what}")
+            section = place.removesuffix(".init_params")  # of a run, whose env_type stands beside its init_params
+            raise ConfigError(f"{section}.env_type", f"expected {_KINDS} at '{self.env}', found {what}")
         return cast("Callable[..., Any]", made)
 
 

@@ -83,8 +83,19 @@ def test_options_and_overrides_mix(recipes: Path) -> None:
 def test_a_missing_recipe_or_group_in_the_defaults_is_named(recipes: Path) -> None:
     for text in ("defaults: [bsae, _self_]\n", "defaults: [{model: tiny}, _self_]\n", "defaults: [model/tiny, _self_]\n"):
         (recipes / "wrong.yaml").write_text(text)
-        with pytest.raises(ConfigError, match=r"^recipe wrong: .*(bsae|tiny)"):
+        with pytest.raises(ConfigError, match=r"wrong\.yaml: defaults: there is no recipe '(bsae|model/tiny)'"):
             compose_recipe(recipes, "wrong")
+
+
+def test_a_recipe_elsewhere_is_told_where_it_may_build_on_another(recipes: Path, tmp_path: Path) -> None:
+    (recipes / "mine.yaml").write_text("defaults: [bass, _self_]\nrunner: {seed: 3}\n")
+    with pytest.raises(ConfigError, match=r"of its own folder\. Copy or link it to there\. Did you mean 'base'"):
+        compose_recipe(recipes, "mine")
+    (recipes / "loose.yaml").write_text("defaults: [base, optional bass, optional kind: nothing, _self_]\nrunner: {seed: 3}\n")
+    assert compose_recipe(recipes, "loose").data["runner"]["seed"] == 3
+    path = str(recipes / "base.yaml")
+    with pytest.raises(ConfigError, match=r"--config-name: expected the name of a recipe, found the path .*--config-name base\.$"):
+        compose_recipe(tmp_path, path)
 
 
 def test_groups_in_the_defaults_are_composed_and_remembered(recipes: Path) -> None:

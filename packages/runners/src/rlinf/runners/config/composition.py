@@ -114,6 +114,9 @@ def compose_recipe(config_dir: Path, name: str, overrides: Sequence[str] = ()) -
         ConfigError: YAML or an override is malformed.
     """
     name = name.removesuffix(".yaml")
+    if Path(name).is_absolute() or ".." in Path(name).parts:
+        remedy = f"Write --config-dir {Path(name).parent} --config-name {Path(name).name}."
+        raise ConfigError("--config-name", f"expected the name of a recipe, found the path '{name}'", remedy)
     if not config_dir.is_dir():
         raise ConfigError("--config-dir", f"there is no folder '{config_dir}'", "Name one with recipes, each a YAML file.")
     if not (config_dir / f"{name}.yaml").is_file():

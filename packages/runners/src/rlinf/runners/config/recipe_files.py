@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,7 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from rlinf.core.config.provenance import flatten
-from rlinf.core.errors import ConfigError
+from rlinf.core.errors import ConfigError, did_you_mean
 
 _SELF = "_self_"
 _GLOBAL = "_global_"
@@ -37,14 +37,13 @@ class Layer:
 def recipe_layers(config_dir: Path, name: str) -> list[Layer]:
     """The files of a recipe, following `defaults`, in the order in which Hydra merges them.
 
-    A file that `defaults` names and that is not there is left to Hydra, which looks for it elsewhere, too.
-
     Args:
         config_dir: where recipes are.
         name: of the recipe, without its ending.
 
     Raises:
-        ConfigError: a file is no recipe: not UTF-8, not YAML, no mapping, or built on itself. The message names it.
+        ConfigError: a file is no recipe: not UTF-8, not YAML, no mapping, built on itself, or on one that is not there. The message
+            names it.
     """
     return list(_layers(config_dir, _Entry(name, ""), "", ()))
 
@@ -87,6 +86,8 @@ class _Entry:
     """As it was written, which is its package below that of who names it, unless one is said."""
     package: str | None = None
     """What is said of it, which counts before what the file says of itself."""
+    optional: bool = False
+    """Whether it may be missing."""
 
     def package_in(self, outer: str, header: str | None) -> str:
         """Below which its values go."""
@@ -99,7 +100,13 @@ def _layers(config_dir: Path, entry: _Entry, outer: str, parents: tuple[str, ...
     name = entry.name
     path = config_dir / f"{name}.yaml"
     if not path.is_file():
-        return
+        # Hydra resolves a name that refers to a choice elsewhere in the list.
+        if entry.optional or "${" in name:
+            return
+        known = sorted(str(each.relative_to(config_dir))[: -len(".yaml")] for each in config_dir.rglob("*.yaml"))
+        problem = f"there is no recipe '{name}' in '{config_dir}', and a recipe builds on those of its own folder"
+        hint = did_you_mean(name, [each for each in known if each not in parents], label="Recipes")
+        raise ConfigError(f"{config_dir / parents[-1]}.yaml: defaults", problem, f"Copy or link it to there. {hint}")
     if name in parents:
         raise ConfigError(str(path), f"builds on itself: {' → '.join([*parents, name])}", "Take it out of the defaults.")
     text = _text(path)
@@ -125,14 +132,15 @@ def _entries(path: Path, defaults: object, group_of_path: str) -> Iterator[_Entr
     for entry in cast("Sequence[object]", defaults):
         chosen = cast("Mapping[object, object]", entry) if isinstance(entry, Mapping) else {"": entry}
         for group, options in chosen.items():
+            optional = str(group or options).startswith("optional ")
             group, _, said = str(group).removeprefix("optional ").removeprefix("override ").partition("@")
             for option in cast("Sequence[object]", options) if isinstance(options, list) else [options]:
                 if not isinstance(option, str | None):
                     problem = f"expected the name of a recipe, found {option!r}"
                     raise ConfigError(f"{path}: defaults", problem, "Write [base, _self_].")
                 if option is not None:
-                    name, _, named = option.removesuffix(".yaml").partition("@")
-                    yield _entry(_join_path(group, name), said or named, group_of_path)
+                    name, _, named = option.removeprefix("optional ").removesuffix(".yaml").partition("@")
+                    yield replace(_entry(_join_path(group, name), said or named, group_of_path), optional=optional)
 
 
 def _entry(written: str, package: str, group_of_path: str) -> _Entry:

@@ -6,10 +6,12 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 import torch
 
 from rlinf.core.data import LossOutput
 from rlinf.core.data.offline import OfflineEpisode
+from rlinf.core.errors import NonFiniteError
 from rlinf.runners.embodied_sft.demonstrations import Demonstrations, Imitation, held_out
 
 
@@ -36,6 +38,18 @@ def test_an_example_is_a_step_and_the_actions_from_there_on():
     assert trajectory.action[:, 0, :, 0].tolist() == [[0, -1], [-2, -2], [-10, -11], [-11, -11]]
     assert trajectory.context["counted"][:, 0].tolist() == [[True, True], [True, False], [True, True], [True, False]]
     assert trajectory.task.tolist() == [1, 1, 0, 0]
+
+
+@pytest.mark.parametrize("key", ["states", "action"])
+def test_what_is_no_number_is_refused_with_its_place(key):
+    episode = an_episode(7, 3)
+    wrong = np.array(episode.observation["states"] if key == "states" else episode.action)
+    wrong[1, 0] = np.nan
+    episode = replace(episode, action=wrong) if key == "action" else replace(episode, observation={"states": wrong})
+    with pytest.raises(
+        NonFiniteError, match=rf"^data: .* found nan in '{key}' of episode 7, step 1, index \[0\]\. Mend the dataset"
+    ):
+        Demonstrations([an_episode(0, 3), episode], chunk=2, tasks=["push"])
 
 
 def test_only_interventions_count_of_what_a_policy_played():

@@ -56,7 +56,7 @@ class CoTraining:
         episodes = list(islice(config.dataset.open().episodes(), share, None, shares))
         self._tasks = sorted({episode.task for episode in episodes})
         chunk = config.chunk_length or traits_of(cfg.actor.model.config).chunk or 1
-        self._demonstrations = Demonstrations(episodes, chunk=chunk, tasks=self._tasks)
+        self._demonstrations = Demonstrations(episodes, chunk=chunk, tasks=self._tasks, place="algorithm.co_training")
         self._trainer, self._weight = trainer, config.weight
         self._count = len(range(share, cfg.demonstrations_per_step, shares))
         self._most = cfg.actor.micro_batch_size or self._count

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from rlinf.core.capabilities import HasSFTLoss
 from rlinf.core.data import Batch, LossOutput, Trajectory
 from rlinf.core.data.offline import ADVANTAGE_LABELS, OfflineEpisode
+from rlinf.core.errors import NonFiniteError
 from rlinf.core.rewards import LearnsOffsets, LearnsReturns
 
 if TYPE_CHECKING:
@@ -38,6 +39,10 @@ class Demonstrations:
         interventions: whether of episodes that a policy played only the steps count in which an expert acted, as in HG-DAgger:
             Kelly et al., "HG-DAgger: Interactive Imitation Learning with Human Experts" (2019), arXiv:1810.02890. An example that
             has none is left out.
+        place: the section that names them.
+
+    Raises:
+        NonFiniteError: an action or something seen is infinite or not a number; the message has the episode, the key and the step.
     """
 
     def __init__(
@@ -48,8 +53,11 @@ class Demonstrations:
         tasks: Sequence[str],
         columns: Mapping[str, Sequence[NDArray[Any]]] | None = None,
         interventions: bool = False,
+        place: str = "data",
     ) -> None:
         self._episodes, self._chunk = list(episodes), chunk
+        for episode in self._episodes:
+            _refuse_not_finite(episode, place)
         self._counts = [_counted(episode, interventions) for episode in self._episodes]
         self._columns = columns or {}
         self._executed = [_executed(episode) for episode in self._episodes]
@@ -193,6 +201,15 @@ def _seen(batch: Batch[Any], tasks: Sequence[str], key: str = OBSERVATION) -> di
 def held_out(episodes: int, wanted: int | None) -> int:
     """How many of some episodes, the last ones, are not learned."""
     return max(1, episodes // 10) if wanted is None else wanted
+
+
+def _refuse_not_finite(episode: OfflineEpisode, place: str) -> None:
+    for name, leaf in {**episode.observation, "action": episode.action}.items():
+        if not np.issubdtype(leaf.dtype, np.floating) or np.isfinite(leaf).all():
+            continue
+        step, *index = (int(at) for at in np.argwhere(~np.isfinite(leaf))[0])
+        where = f"'{name}' of episode {episode.number}, step {step}, index {index}"
+        raise NonFiniteError(place, f"expected finite numbers, found {float(leaf[step, *index])} in {where}", "Mend the dataset.")
 
 
 def _counted(episode: OfflineEpisode, interventions: bool) -> NDArray[np.bool_]:

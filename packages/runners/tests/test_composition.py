@@ -91,7 +91,7 @@ def test_a_recipe_elsewhere_is_told_where_it_may_build_on_another(recipes: Path,
     (recipes / "mine.yaml").write_text("defaults: [bass, _self_]\nrunner: {seed: 3}\n")
     with pytest.raises(ConfigError, match=r"of its own folder\. Copy or link it to there\. Did you mean 'base'"):
         compose_recipe(recipes, "mine")
-    (recipes / "loose.yaml").write_text("defaults: [base, optional bass, optional kind: nothing, _self_]\nrunner: {seed: 3}\n")
+    (recipes / "loose.yaml").write_text("defaults: [base, optional kind: nothing, _self_]\nrunner: {seed: 3}\n")
     assert compose_recipe(recipes, "loose").data["runner"]["seed"] == 3
     path = str(recipes / "base.yaml")
     with pytest.raises(ConfigError, match=r"--config-name: expected the name of a recipe, found the path .*--config-name base\.$"):

@@ -132,14 +132,14 @@ def _entries(path: Path, defaults: object, group_of_path: str) -> Iterator[_Entr
     for entry in cast("Sequence[object]", defaults):
         chosen = cast("Mapping[object, object]", entry) if isinstance(entry, Mapping) else {"": entry}
         for group, options in chosen.items():
-            optional = str(group or options).startswith("optional ")
+            optional = str(group).startswith("optional ")
             group, _, said = str(group).removeprefix("optional ").removeprefix("override ").partition("@")
             for option in cast("Sequence[object]", options) if isinstance(options, list) else [options]:
                 if not isinstance(option, str | None):
                     problem = f"expected the name of a recipe, found {option!r}"
                     raise ConfigError(f"{path}: defaults", problem, "Write [base, _self_].")
                 if option is not None:
-                    name, _, named = option.removeprefix("optional ").removesuffix(".yaml").partition("@")
+                    name, _, named = option.removesuffix(".yaml").partition("@")
                     yield replace(_entry(_join_path(group, name), said or named, group_of_path), optional=optional)
 
 

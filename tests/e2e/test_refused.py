@@ -28,3 +28,13 @@ def test_texts_that_the_tokens_of_a_model_can_not_write(tmp_path: Path, capsys: 
     said = capsys.readouterr().err
     assert "actor.model.tokens.alphabet: expected all characters of the texts, the texts also have '#-'" in said
     assert not logs.exists()
+
+
+def test_examples_that_show_no_solution(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recipe, logs, rows = ROOT / "apps/reasoning/config_sft/sft_arithmetic.yaml", tmp_path / "logs", tmp_path / "rows.jsonl"
+    rows.write_text("".join(f'{{"prompt": "{n}+1=", "answer": "{n + 1}"}}\n' for n in range(40)))
+    data = f"data={{type: dataset, path: '{rows}', validation_share: 0.4, chat: false}}"
+    with pytest.raises(SystemExit, match="2"):
+        main(["train", str(recipe), f"runner.logger.log_path={logs}", data])
+    assert "data: expected worked solutions in 'train', found " in capsys.readouterr().err
+    assert not logs.exists()

@@ -82,6 +82,9 @@ def test_what_cannot_score_is_refused_before_a_worker_starts(tmp_path):
     (tmp_path / "tokenizer.json").touch()  # which is not read before
     with pytest.raises(ConfigError, match="found Qwen3ForCausalLM with 2 labels"):
         ModelReward(model=SequenceRewardConfig(model_path=str(tmp_path))).check("reward")
+    with pytest.raises(ConfigError, match=r"^actor\.model\.model_path: .* found Qwen3ForCausalLM .* fresh_head: true"):
+        SequenceRewardConfig(model_path=str(tmp_path)).check("actor.model")
+    SequenceRewardConfig(model_path=str(tmp_path), fresh_head=True).check("actor.model")
     judge = CausalLMConfig(preset="tiny")
     with pytest.raises(ConfigError, match=r"question: expected a text with \{response\}"):
         JudgeReward(model=judge, question="Is it right?")

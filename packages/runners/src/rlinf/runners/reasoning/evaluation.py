@@ -128,7 +128,7 @@ def check_problems(cfg: ReasoningConfig) -> None:
     Raises:
         ConfigError: with the characters that it lacks; or there are fewer validation problems than are asked for.
     """
-    check_corpus(cfg)
+    check_corpus(cfg.actor.model, cfg.data.task)
     _held_out(cfg)
 
 

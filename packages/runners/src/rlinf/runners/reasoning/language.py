@@ -124,15 +124,14 @@ def build_tokenizer(model: ModelSection, task: TaskConfig) -> Tokenizer:
     return model.config.tokenizer(list(_texts(task.problems("train"))))
 
 
-def check_corpus(cfg: ReasoningConfig) -> None:
+def check_corpus(model: ModelSection, task: TaskConfig) -> None:
     """Refuses a model whose tokens can't write the training problems, before a worker starts.
 
     Raises:
         ConfigError: with the characters that it lacks.
     """
-    model = cfg.actor.model.config
-    if isinstance(model, ChecksCorpus):
-        model.check_corpus(lambda: _texts(cfg.data.task.problems("train")))
+    if isinstance(model.config, ChecksCorpus):
+        model.config.check_corpus(lambda: _texts(task.problems("train")))
 
 
 def build_policy(cfg: ReasoningConfig, *, starting_weights: bool, rollout: bool = False) -> Any:

@@ -73,14 +73,23 @@ def read_examples(
     if use is not None:
         tools = use.built()
         examples += [example_with_tools(problem, tokenizer, use, tools) for problem in with_tools]
+    expect_solved(problems, split)
     short = [each for each in examples if len(each) <= max_length]
     if not short:
-        if not examples:
-            problem = f"expected worked solutions in '{split}', found {len(problems)} problems without one"
-            raise ConfigError("data", problem, "Choose a task that has some, or name the field that holds them.")
         problem = f"expected solutions of at most {max_length} tokens in '{split}', the shortest of {len(examples)} has "
         raise ConfigError("data.max_length", f"{problem}{min(map(len, examples))}", "Raise it.")
     return short
+
+
+def expect_solved(problems: Sequence[Problem], split: Split) -> None:
+    """Refuses problems of which none shows how it is solved.
+
+    Raises:
+        ConfigError: there is no solution, nor turns of one.
+    """
+    if not any(problem.solution is not None or problem.turns for problem in problems):
+        found = f"expected worked solutions in '{split}', found {len(problems)} problems without one"
+        raise ConfigError("data", found, "Choose a task that has some, or name the field that holds them (data.solution_key).")
 
 
 def example(problem: Problem, tokenizer: Tokenizer, processor: ImageProcessor | None = None) -> Example:

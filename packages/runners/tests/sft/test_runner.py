@@ -35,7 +35,7 @@ def test_an_evaluation_that_fails_says_where_the_weights_are(tmp_path: Path) -> 
         raise ValueError("the gripper fell off")
 
     settings = FineTuningRunnerConfig(experiment_name="x", max_steps=1)
-    cfg: Any = SimpleNamespace(runner=settings, source={}, optimizer_steps=10, exports=False)
+    cfg: Any = SimpleNamespace(runner=settings, source={}, content={}, optimizer_steps=10, exports=False)
     actor: Any = SimpleNamespace(save_checkpoint=lambda folder: Done(), close=Done)
     runner: Any = SFTRunner(cfg, actor, RunFolder(tmp_path), evaluate=evaluate)
     runner.step, runner.validate = 1, lambda: {"eval/loss": 1.0}
@@ -50,7 +50,7 @@ def test_a_run_that_its_loss_ended_is_over_when_it_resumes(
 ) -> None:
     def begun(bound: float | None) -> Any:
         settings = FineTuningRunnerConfig(experiment_name="x", max_steps=9, val_check_interval=1, until_loss=bound)
-        cfg: Any = SimpleNamespace(runner=settings, source={}, optimizer_steps=90, exports=False)
+        cfg: Any = SimpleNamespace(runner=settings, source={}, content={}, optimizer_steps=90, exports=False)
         actor: Any = SimpleNamespace(
             save_checkpoint=lambda folder: Done(),
             load_checkpoint=lambda folder: Done(),

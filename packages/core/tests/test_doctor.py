@@ -14,7 +14,7 @@ from rlinf.core.doctor import Finding
 from rlinf.core.errors import UnknownName
 from rlinf.core.registry import Registry
 
-VERSIONS = {"numpy": "2.4.6", "torch": "2.15.0+cpu", "mujoco": "3.12.0"}
+VERSIONS = {"rlinf-core": "0.1.0", "numpy": "2.4.6", "torch": "2.15.0+cpu", "mujoco": "3.12.0"}
 
 
 @pytest.fixture
@@ -34,14 +34,15 @@ def installed(monkeypatch: pytest.MonkeyPatch, *requires: str) -> dict[str, Find
 def test_extras_are_there_with_their_versions_or_say_what_they_lack(monkeypatch: pytest.MonkeyPatch) -> None:
     found = installed(
         monkeypatch,
-        "rlinf-core",
+        "rlinf-core<0.2,>=0.1",
+        "rlinf-envs[genesis]; extra == 'all'",
         "numpy>=1.26",
         "torch>=2.6 ; extra == 'world-model'",
         "torch>=2.6; extra == 'genesis'",
         "genesis-world[gpu]<1.5,>=1.4.5; extra == 'genesis'",
     )
     assert list(found) == ["rlinf-envs", "rlinf-envs[world-model]", "rlinf-envs[genesis]"]
-    assert (found["rlinf-envs"].state, found["rlinf-envs"].told) == ("ok", "numpy 2.4.6")
+    assert (found["rlinf-envs"].state, found["rlinf-envs"].told) == ("ok", "rlinf-core 0.1.0, numpy 2.4.6")
     assert (found["rlinf-envs[world-model]"].state, found["rlinf-envs[world-model]"].told) == ("ok", "torch 2.15.0+cpu")
     assert found["rlinf-envs[genesis]"].state == "no"
     assert found["rlinf-envs[genesis]"].told.startswith("without genesis-world: ")
@@ -53,6 +54,8 @@ def test_another_version_than_wanted_is_a_fault(monkeypatch: pytest.MonkeyPatch)
     found = installed(monkeypatch, "mujoco<3.11,>=3.3; extra == 'mujoco'")["rlinf-envs[mujoco]"]
     assert (found.state, found.told) == ("FAULT", "mujoco 3.12.0, wanted <3.11,>=3.3")
     assert "rlinf-envs[mujoco]" in found.remedy
+    found = installed(monkeypatch, "rlinf-core<0.3,>=0.2")["rlinf-envs"]
+    assert (found.state, found.told) == ("FAULT", "rlinf-core 0.1.0, wanted <0.3,>=0.2"), "a part of ours that was left behind"
 
 
 def test_what_every_run_needs_is_a_fault_if_it_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:

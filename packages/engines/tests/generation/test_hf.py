@@ -218,7 +218,7 @@ def test_a_token_that_the_network_does_not_know_is_refused(token, ok):
     if ok:
         assert len(asyncio.run(asked)) == 1
     else:
-        with pytest.raises(ConfigError, match=f"expected tokens below 64, found {token}"):
+        with pytest.raises(ConfigError, match=rf"expected tokens in \[0, 64\), found {token}"):
             asyncio.run(asked)
 
 

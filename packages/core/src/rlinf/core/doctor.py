@@ -115,10 +115,10 @@ def _extra(subject: str, requirements: Sequence[tuple[str, str]]) -> Finding:
 
 
 def _requirements(part: Distribution) -> Iterator[tuple[str, str, str]]:
-    """Name, bounds of the version and extra ("" if it is always needed) of each requirement that is not a part of ours."""
+    """Name, bounds of the version and extra ("" if it is always needed) of each requirement that is no other extra of the part."""
     for line in part.requires or ():
         parsed = _REQUIREMENT.match(line)
-        if parsed is not None and not parsed[1].startswith("rlinf-"):
+        if parsed is not None and parsed[1] != part.name:
             extra = _EXTRA.search(parsed[3] or "")
             yield parsed[1], parsed[2].strip(), extra[1] if extra else ""
 

@@ -76,7 +76,7 @@ class Response:
             raise ConfigError("generate(prompt)", found, "Lower max_new_tokens, or raise rollout.max_model_len.")
         wrong = [token for token in (*self.prompt, *self.tokens) if not 0 <= token < vocabulary]
         if wrong:
-            raise ConfigError("generate(prompt)", f"expected tokens below {vocabulary}, found {wrong[0]}")
+            raise ConfigError("generate(prompt)", f"expected tokens in [0, {vocabulary}), found {wrong[0]}")
 
     def end(self, finish: Finish) -> None:
         """Hands what was written to the waiting task."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -77,8 +77,7 @@ class Expression:
             else:
                 products.append([number])
                 signs.append(operation)
-        parts = Counter(sign + "*".join(map(str, sorted(product))) for sign, product in zip(signs, products, strict=True))
-        return "".join(sorted(parts.elements()))
+        return "".join(sorted(sign + "*".join(map(str, sorted(product))) for sign, product in zip(signs, products, strict=True)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +127,8 @@ class Arithmetic(GeneratedTask[Expression]):
 
     def _stated(self, expression: Expression, answer: int) -> int:
         """What the teacher says without working it out."""
+        if self.guessed_share == 0.0:
+            return answer
         generator = keyed_generator(self.seed, f"stated {expression}")
         if generator.random() >= self.guessed_share:
             return answer
@@ -144,10 +145,10 @@ class Arithmetic(GeneratedTask[Expression]):
             chosen: list[list[int]] = generator.integers(len(self.operations), size=(_DRAWS, self.terms - 1)).tolist()
             allowed = 0
             for row, picks in zip(numbers, chosen, strict=True):
-                expression = Expression(tuple(row), tuple(self.operations[pick] for pick in picks))
-                if self._allows(expression):
+                operations = tuple([self.operations[pick] for pick in picks])
+                if self._allows(row, operations):
                     allowed += 1
-                    yield expression
+                    yield Expression(tuple(row), operations)
             # After so many without one the search would most likely never end.
             if not allowed:
                 wrong = [*([] if self.negative else ["below 0"]), *([] if self.largest is None else [f"above {self.largest}"])]
@@ -157,6 +158,14 @@ class Arithmetic(GeneratedTask[Expression]):
                     f"arithmetic.{key}", found, "Allow more of them, or use fewer terms or digits, or other operations."
                 )
 
-    def _allows(self, expression: Expression) -> bool:
-        results = [step.result for step in expression.steps()]
-        return (self.negative or min(results) >= 0) and (self.largest is None or max(results) <= self.largest)
+    def _allows(self, numbers: list[int], operations: tuple[str, ...]) -> bool:
+        low, high = -math.inf if self.negative else 0, math.inf if self.largest is None else self.largest
+        if "*" in operations:
+            return all(low <= step.result <= high for step in Expression(tuple(numbers), operations).steps())
+        # From left to right, up to the first result that is not allowed: most of what is drawn has one.
+        result = numbers[0]
+        for operation, number in zip(operations, numbers[1:], strict=True):
+            result = result + number if operation == "+" else result - number
+            if not low <= result <= high:
+                return False
+        return True

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+import numpy as np
+
 from rlinf.core.config import expect_at_least, expect_range
 from rlinf.core.language.problems import Problem, WorkedTurn
 from rlinf.core.language.tool_calls import ToolCall, ToolResult
@@ -15,6 +17,7 @@ from rlinf.envs.tasks.generated import GeneratedTask, SplitSizes
 from rlinf.envs.tasks.splits import is_worked
 
 _DRAWS: Final = 4096
+_ARGUMENTS: Final = np.arange(1, 1000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,8 @@ class Programs(GeneratedTask[Specification]):
     def _cases(self, asked: Specification) -> str:
         # By what is asked and not by its number: a split of another size has the same cases.
         generator = keyed_generator(self.seed, f"cases {asked}")
-        others = [int(x) for x in generator.permutation(range(1, 1000)) if x != asked.x]
+        # One more than are asked for, as the example's argument may be among them.
+        others: list[int] = [x for x in generator.permutation(_ARGUMENTS)[: self.cases].tolist() if x != asked.x]
         return json.dumps([f"assert f({x}) == {asked.value(x)}" for x in (0, *others[: self.cases - 1])])
 
     def _drawn(self) -> Iterator[Specification]:

@@ -22,7 +22,13 @@ from rlinf.core.worker import Worker
 from rlinf.runners.checkpoints.export import export_network
 from rlinf.runners.lazy import torch
 from rlinf.runners.reasoning.inference_worker import ReferencePolicy
-from rlinf.runners.reasoning.language import build_image_processor, build_policy, build_tokenizer, check_temperature
+from rlinf.runners.reasoning.language import (
+    build_image_processor,
+    build_policy,
+    build_tokenizer,
+    check_temperature,
+    problems_of,
+)
 from rlinf.runners.reasoning.schema import ReasoningConfig
 from rlinf.runners.reasoning.scoring import (
     Found,
@@ -200,7 +206,7 @@ class ReasoningActor(Worker):
             # A policy of its own, as adapters are merged into it.
             policy = build_policy(self.cfg, starting_weights=False)
             model, task = self.cfg.actor.model, self.cfg.data.task
-            processor = build_image_processor(model.config, task.problems("train"))
+            processor = build_image_processor(model.config, problems_of(task, "train"))
             export_network(policy, weights, build_tokenizer(model, task), processor, Path(folder))
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ from rlinf.runners.reasoning.generation.jobs import GenerationJobs
 from rlinf.runners.reasoning.generation.prompt_groups import JobSpec, PromptGroup
 from rlinf.runners.reasoning.generation.prompt_lengths import fitting_prompts
 from rlinf.runners.reasoning.generation.worker_groups import WorkerGroups
-from rlinf.runners.reasoning.language import check_corpus
+from rlinf.runners.reasoning.language import check_corpus, problems_of
 from rlinf.runners.reasoning.schema import ReasoningConfig
 from rlinf.runners.reasoning.transcripts import write_transcripts
 from rlinf.runners.reporting.phases import Phases
@@ -134,7 +134,7 @@ def check_problems(cfg: ReasoningConfig) -> None:
 
 def _held_out(cfg: ReasoningConfig) -> int:
     """How many problems an evaluation can ask."""
-    available = len(cfg.data.task.problems(_SPLIT))
+    available = len(problems_of(cfg.data.task, _SPLIT))
     for name, asked in (("val_problems", cfg.data.val_problems), ("final_problems", cfg.data.final_problems)):
         if asked is not None and asked > available:
             problem = f"{asked} validation problems are asked for, and task '{cfg.data.type}' has {available}"

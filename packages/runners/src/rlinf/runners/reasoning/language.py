@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Protocol, cast, get_args, runtime_checkable
 
 import numpy as np
@@ -113,6 +114,33 @@ def as_numpy(completion: Completion[Any]) -> Completion[Any]:
     return Completion(tokens=tokens, logprob=logprob, version=version, finish=completion.finish)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Asked:
+    """A task as a key: its fields may have no hash, and files that it reads may have changed when another one like it is made."""
+
+    task: TaskConfig
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Asked) and self.task is other.task
+
+    def __hash__(self) -> int:
+        return id(self.task)
+
+
+@lru_cache(maxsize=4)
+def _read(asked: _Asked, split: Split) -> Sequence[Problem]:
+    return asked.task.problems(split)
+
+
+def problems_of(task: TaskConfig, split: Split) -> Sequence[Problem]:
+    """The problems of a split, which a process makes or reads once, however many of its workers ask for them.
+
+    Raises:
+        ConfigError: there are none, or a row is none.
+    """
+    return _read(_Asked(task), split)
+
+
 def build_tokenizer(model: ModelSection, task: TaskConfig) -> Tokenizer:
     """A model's tokenizer; one that has to be made is made from the training problems of a task.
 
@@ -121,7 +149,7 @@ def build_tokenizer(model: ModelSection, task: TaskConfig) -> Tokenizer:
     """
     if not isinstance(model.config, HasTokenizer):
         raise ConfigError("actor.model.model_type", f"'{model.model_type}' has no tokenizer", "Choose a language model.")
-    return model.config.tokenizer(list(_texts(task.problems("train"))))
+    return model.config.tokenizer(list(_texts(problems_of(task, "train"))))
 
 
 def check_corpus(model: ModelSection, task: TaskConfig) -> None:
@@ -131,7 +159,7 @@ def check_corpus(model: ModelSection, task: TaskConfig) -> None:
         ConfigError: with the characters that it lacks.
     """
     if isinstance(model.config, ChecksCorpus):
-        model.config.check_corpus(lambda: _texts(task.problems("train")))
+        model.config.check_corpus(lambda: _texts(problems_of(task, "train")))
 
 
 def build_policy(cfg: ReasoningConfig, *, starting_weights: bool, rollout: bool = False) -> Any:
@@ -240,7 +268,7 @@ class Problems:
 
     def _all(self, split: Split) -> Sequence[Problem]:
         if split not in self._splits:
-            self._splits[split] = list(map(self._cfg.prepared, self._cfg.data.task.problems(split)))
+            self._splits[split] = list(map(self._cfg.prepared, problems_of(self._cfg.data.task, split)))
         return self._splits[split]
 
     def stopped(self, sampling: SamplingConfig) -> SamplingConfig:

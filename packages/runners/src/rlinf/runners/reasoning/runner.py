@@ -31,6 +31,7 @@ from rlinf.runners.reasoning.generation.jobs import GenerationJobs
 from rlinf.runners.reasoning.generation.prompt_groups import ProblemSource
 from rlinf.runners.reasoning.generation.prompt_lengths import Fitting, fitting_prompts
 from rlinf.runners.reasoning.generation.worker_groups import WorkerGroups
+from rlinf.runners.reasoning.language import problems_of
 from rlinf.runners.reasoning.schema import ReasoningConfig
 from rlinf.runners.reasoning.transcripts import shown, write_transcripts
 from rlinf.runners.reporting.phases import Phases
@@ -78,7 +79,7 @@ class ReasoningRunner:
         policy = rollout.cluster.handover_policy()
         self.jobs = GenerationJobs(groups, self.topology, self.channels, cfg.runner.timeout_s, policy)
         self.evaluator = ReasoningEvaluator(cfg, self.jobs)
-        problems = len(cfg.data.task.problems("train"))
+        problems = len(problems_of(cfg.data.task, "train"))
         self.prompts = Fitting(numbers=range(problems), left_out=0, told="")
         self.source = ProblemSource(problems, seed=cfg.runner.seed, shuffle=cfg.data.shuffle)
         self.versions = Versions()

@@ -16,7 +16,7 @@ from rlinf.core.metrics import Metric, Statistic
 from rlinf.core.random import keyed_seed
 from rlinf.runners.checkpoints.export import export_network
 from rlinf.runners.lazy import torch
-from rlinf.runners.reasoning.language import build_image_processor, build_tokenizer
+from rlinf.runners.reasoning.language import build_image_processor, build_tokenizer, problems_of
 from rlinf.runners.sft.examples import CrossEntropy, Example, laid_out, packed, read_examples
 from rlinf.runners.sft.schema import SFTConfig
 from rlinf.runners.sft.worker import FineTuningWorker
@@ -88,7 +88,7 @@ class SFTActor(FineTuningWorker[_State]):
         state = self._ready()
         weights: Weights[Any] = self.trainer.weights()
         if self.rank == 0:
-            images = build_image_processor(self.cfg.actor.model.config, self.cfg.data.task.problems("train"))
+            images = build_image_processor(self.cfg.actor.model.config, problems_of(self.cfg.data.task, "train"))
             export_network(self._policy(), weights, state.tokenizer, images, Path(folder))
 
     def _batches(self, examples: Sequence[Example]) -> list[Batch[torch.Tensor]]:

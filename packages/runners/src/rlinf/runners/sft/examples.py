@@ -19,7 +19,7 @@ from rlinf.runners.conversations.conversation import TokenConversation, turn_end
 from rlinf.runners.conversations.rows import branch_row
 from rlinf.runners.conversations.tool_use import ToolUseConfig
 from rlinf.runners.lazy import torch
-from rlinf.runners.reasoning.language import build_image_processor, encode_prompt
+from rlinf.runners.reasoning.language import build_image_processor, encode_prompt, problems_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def read_examples(
         ConfigError: there is none, examples use tools and nobody says how they are called, or problems show pictures that the
             model can't read.
     """
-    whole = task.problems(split)
+    whole = problems_of(task, split)
     # Asked of the whole split, of which the first problems may show nothing.
     processor, problems = build_image_processor(model, whole), whole[:limit]
     examples = [example(problem, tokenizer, processor) for problem in problems if problem.solution is not None]

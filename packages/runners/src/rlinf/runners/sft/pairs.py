@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rlinf.core.errors import ConfigError
 from rlinf.core.language.answered import answered_tokens
 from rlinf.core.language.problems import Problem, Split, Tokenizer
-from rlinf.runners.reasoning.language import ChecksCorpus
+from rlinf.runners.reasoning.language import ChecksCorpus, problems_of
 from rlinf.runners.sft.schema import PairsDataConfig, RewardModelConfig
 
 
@@ -33,7 +33,7 @@ def read_pairs(data: PairsDataConfig, split: Split, tokenizer: Tokenizer, *, lim
         ConfigError: a row has no such pair, or none is short enough.
     """
     pairs: list[Pair] = []
-    for problem in data.task.problems(split)[:limit]:
+    for problem in problems_of(data.task, split)[:limit]:
         chosen, rejected = _texts(data, problem)
         first, second = (answered_tokens(tokenizer, problem.prompt, text) for text in (chosen, rejected))
         pairs.append(Pair(tuple(first), tuple(second)))
@@ -63,7 +63,7 @@ def texts_of(data: PairsDataConfig, split: Split) -> Iterator[str]:
     Raises:
         ConfigError: a row has no such pair.
     """
-    for problem in data.task.problems(split):
+    for problem in problems_of(data.task, split):
         yield from [problem.prompt] if isinstance(problem.prompt, str) else [each["content"] for each in problem.prompt]
         yield from _texts(data, problem)
 

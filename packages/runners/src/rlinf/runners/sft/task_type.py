@@ -10,7 +10,7 @@ from typing import get_args
 from rlinf.core.language.problems import Split
 from rlinf.core.protocols import Cluster
 from rlinf.runners.checkpoints.run_folder import RunFolder
-from rlinf.runners.reasoning.language import check_corpus
+from rlinf.runners.reasoning.language import check_corpus, problems_of
 from rlinf.runners.sft.examples import expect_solved
 from rlinf.runners.sft.pairs import check_pairs
 from rlinf.runners.sft.rules import REWARD_MODEL, SFT
@@ -27,7 +27,7 @@ def check_examples(cfg: SFTConfig) -> None:
     """
     check_corpus(cfg.actor.model, cfg.data.task)
     for split in get_args(Split):
-        expect_solved(cfg.data.task.problems(split), split)
+        expect_solved(problems_of(cfg.data.task, split), split)
 
 
 @register_task_type("sft", config=SFTConfig, rules=SFT, check=check_examples)

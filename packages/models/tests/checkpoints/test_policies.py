@@ -322,3 +322,8 @@ def test_get_model():
     MODELS.register("no_policy", lambda spec, *, seed: 3)
     with pytest.raises(ConfigError, match=r"'no_policy' built a int\. Derive it from BasePolicy"):
         get_model({"model_type": "no_policy"}, SPEC)
+
+
+def test_a_folder_that_is_not_there_is_called_so(tmp_path):
+    with pytest.raises(CheckpointError, match=r"nowhere: there is nothing\. Name a run"):
+        load_policy(tmp_path / "nowhere")

@@ -99,6 +99,9 @@ def load_policy(
         CheckpointError: something is missing, damaged, or made for another policy.
         ConfigError: the name or a hyper-parameter is unknown.
     """
+    if not path.exists():
+        remedy = "Name a run, a checkpoint, weights, or a folder of them."
+        raise CheckpointError(str(path), "there is nothing", remedy)
     found = _description(path)
     name = model_type or found.model_type
     # A file must not choose what is imported: only names that somebody registered here.

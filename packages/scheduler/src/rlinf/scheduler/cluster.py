@@ -139,11 +139,7 @@ class Cluster:
         return replace(info, hardware=node, num_cpus=node.cores)
 
     def get_node_ip(self, node_rank: int) -> str:
-        """A node's address; that of the loopback interface if the cluster has one node.
-
-        Raises:
-            UnknownName: there is no such node.
-        """
+        """A node's address, that of the loopback interface if the cluster has one node; raises `UnknownName` if there is no such."""
         return self.get_node_info(node_rank).node_ip
 
     def get_node_group(self, label: str = CLUSTER) -> NodeGroup:
@@ -272,9 +268,8 @@ class Cluster:
             UnknownName: there is no group `near`.
             PlacementError: no process of the cluster is on the node.
         """
-        transport = self._running(f"channel '{name}'").transport
         site = Site(near=near, distributed=distributed, node_rank=node_rank, local=local)
-        return Channel.create_at(transport, name, maxsize, site)
+        return Channel.create_at(self._running(f"channel '{name}'").transport, name, maxsize, site)
 
     def connect_channel(self, name: str, *, timeout: float | None = None) -> Channel:
         """The channel of a name, wherever it was created; see `Channel.connect`."""

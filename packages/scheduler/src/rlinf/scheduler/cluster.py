@@ -139,7 +139,7 @@ class Cluster:
         return replace(info, hardware=node, num_cpus=node.cores)
 
     def get_node_ip(self, node_rank: int) -> str:
-        """A node's address, that of the loopback interface if the cluster has one node; raises `UnknownName` if there is no such."""
+        """A node's address, that of the loopback interface if there is one node; raises `UnknownName` if it is not there."""
         return self.get_node_info(node_rank).node_ip
 
     def get_node_group(self, label: str = CLUSTER) -> NodeGroup:

@@ -119,6 +119,16 @@ def test_a_failed_attempt_is_begun_anew_and_then_is_data(times: int, finish: str
     assert len({seed for _, _, seed in generator.asked}) == attempts  # another attempt draws other tokens
 
 
+def test_a_workflow_that_returns_no_episode_is_told_so() -> None:
+    async def forgets(task: AgentTask, generate: Generate) -> Any:
+        """Returns nothing."""
+        await generate(task.conversation())
+
+    failure = played(Scripted(["a<eos>"] * 2), section(forgets)).failure
+    assert failure.startswith("TypeError: the workflow ")
+    assert failure.endswith(" returned None, expected an Episode")
+
+
 def test_an_episode_has_a_deadline() -> None:
     async def hangs(task: AgentTask, generate: Generate) -> Episode:
         """Never ends."""

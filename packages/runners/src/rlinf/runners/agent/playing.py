@@ -243,7 +243,10 @@ async def play(config: AgentSection, begin: Callable[[int], tuple[Task, TurnGene
         try:
             async with deadline:
                 generate.playing.attempt(deadline)
-                return replace(await config.workflow(task, generate), attempts=attempt + 1)
+                episode: object = await config.workflow(task, generate)
+                if not isinstance(episode, Episode):
+                    raise TypeError(f"the workflow '{config.workflow_type}' returned {episode!r:.80}, expected an Episode")
+                return replace(episode, attempts=attempt + 1)
         except Aborted:
             return task.episode("abort")
         except OutOfContext:

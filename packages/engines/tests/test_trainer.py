@@ -8,7 +8,7 @@ from engines_toy import ToyPolicy, parts_of, toy_batch, toy_loss, visible
 from safetensors.torch import load_file, save_file
 
 from rlinf.core import LossOutput
-from rlinf.core.errors import CheckpointError, ConfigError
+from rlinf.core.errors import CheckpointError, ConfigError, ContractError
 from rlinf.core.metrics import Metric
 from rlinf.core.registry import TRAINERS
 from rlinf.engines import FSDPConfig, FSDPTrainerConfig, OptimConfig
@@ -109,6 +109,14 @@ def test_a_bad_gradient_is_skipped_and_counted(loss):
     good = trainer.step([batch], toy_loss)
     assert good["skipped"].mean == 0.0
     assert math.isfinite(good["grad_norm"].mean)
+
+
+@pytest.mark.parametrize(
+    ("loss", "found"), [(lambda batch, scored: scored.logprob.mean(), "Tensor"), (lambda *_: None, "NoneType")]
+)
+def test_a_loss_that_returns_something_else_is_told_what_to_return(loss, found):
+    with pytest.raises(ContractError, match=rf"^step\(loss\): expected a LossOutput, found {found}\. Return the sum"):
+        alone().step([toy_batch()], loss)
 
 
 def test_value_lr_moves_the_critic_alone():

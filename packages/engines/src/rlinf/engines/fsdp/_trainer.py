@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from rlinf.core.capabilities import PolicyLoss, SeesTrees
 from rlinf.core.data import Batch, LossOutput, Rescored, Weights
-from rlinf.core.errors import ConfigError
+from rlinf.core.errors import ConfigError, ContractError
 from rlinf.core.metrics import Metric, Statistic, merge
 from rlinf.core.protocols import Loss, Policy
 from rlinf.engines.activation_checkpointing import blocks_of, recompute
@@ -265,6 +265,9 @@ class FSDPTrainer(RescoringTrainer):
         moved = on_device(part.batch, self.device)
         with self._computing():
             output = output_of(part, moved)
+            if not isinstance(cast("object", output), LossOutput):
+                remedy = "Return the sum and what it is to be divided by: LossOutput(total=…, weight=…)."
+                raise ContractError("step(loss)", f"expected a LossOutput, found {type(output).__name__}", remedy)
             total = output.total
             # An idle pass goes back as well, because FSDP gathers weights and adds gradients on the way.
             (total * (0.0 if idle else self._optimizers.scale.factor)).backward()  # pyright: ignore[reportUnknownMemberType]

@@ -45,6 +45,8 @@ _SECTIONS: Final[Mapping[str, str]] = {
     "profiler": "Set cluster.tracer: {enabled: true}, and read it with `rlinf trace summary RUN`.",
     "weight_syncer": "Set actor.weight_syncer.",
     "tokenizer": "Leave it out: the tokenizer is that of actor.model.",
+    "actor_rollout_ref": "Its parts are the sections actor (with actor.model), rollout and reference.",
+    "trainer": "Set runner, and cluster for nodes and devices.",
 }
 _RUNNER: Final[Mapping[str, str]] = {
     "max_epochs": (
@@ -63,8 +65,7 @@ _RUNNER: Final[Mapping[str, str]] = {
     "weight_sync_interval": "Leave it out: the rollout gets new weights after each iteration; rollout.max_lag lets it run ahead.",
     "per_worker_log": "Leave it out: each worker's log is in `worker_logs` of the run's folder.",
     "overlap_env_bootstrap": "Leave it out: while the actor trains, environments are always reset for the next iteration.",
-    "enable_dynamic_batch_size": _TOKENS,
-    "max_tokens_per_mbs": _TOKENS,
+    **dict.fromkeys(("enable_dynamic_batch_size", "max_tokens_per_mbs"), _TOKENS),
 }
 _ENV: Final[Mapping[str, str]] = {
     **{
@@ -103,8 +104,7 @@ _EVAL: Final[Mapping[str, str]] = {
     "auto_reset": _EPISODES,
     "max_steps_per_rollout_epoch": "Leave it out: every episode is played to its end; env.eval.max_episode_steps cuts it.",
     "video_cfg.video_base_dir": "Leave it out: films go to `video` in the run's folder.",
-    "video_cfg.info_on_video": _CAPTION,
-    "video_cfg.extra_info_on_video": _CAPTION,
+    **dict.fromkeys(("video_cfg.info_on_video", "video_cfg.extra_info_on_video"), _CAPTION),
     "video_cfg.fps": "Leave it out: a film has 20 frames a second, one for each control step.",
 }
 _ROLLOUT: Final[Mapping[str, str]] = {
@@ -265,9 +265,9 @@ _ALGORITHM: Final[Mapping[str, str]] = {
     "num_group_envs": "Set env.train.total_num_envs, of which env.train.group_size make a group.",
     "eval_rollout_epoch": _EPISODES,
     "require_values": _CRITIC,
+    "adv_estimator": "Set algorithm.adv_type.",
     "normalize_returns": "Leave it out: the critic learns value targets as they are.",
-    "kl_penalty": "Set algorithm.kl_type, with algorithm.kl_beta and reference.source.",
-    "kl_penalty_type": "Set algorithm.kl_type, with algorithm.kl_beta and reference.source.",
+    **dict.fromkeys(("kl_penalty", "kl_penalty_type"), "Set algorithm.kl_type, with algorithm.kl_beta and reference.source."),
     "ratio_clip_eps": "Set algorithm.clip_ratio_low and algorithm.clip_ratio_high.",
     "sampling_params": (
         "Set rollout.sampling_params of a reasoning run, and eval.temperature; that of an embodied one is actor.model's, "

@@ -21,6 +21,7 @@ from rlinf.runners.config.sections import section_of
 from rlinf.runners.entry import run_app
 from rlinf.runners.evaluation.command import EvaluationCommand, parse_evaluation, told
 from rlinf.runners.evaluation.tables import SuiteReport, table
+from rlinf.runners.reporting.progress import NAME_WIDTH
 from rlinf.runners.reporting.report.page import write_page
 from rlinf.runners.task_types import StartEvaluation, explain_run, task_type_of
 
@@ -161,7 +162,7 @@ def run_recipe(composition: Composition) -> int:
     # Loops of others may log nothing.
     if folder.metrics.is_file():
         write_page([folder.path], folder.report)
-        sys.stderr.write(f"report     {folder.report}\n")
+        sys.stderr.write(f"{'report':{NAME_WIDTH}}{folder.report}\n")
     return 0
 
 

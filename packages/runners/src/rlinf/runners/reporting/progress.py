@@ -9,6 +9,8 @@ from pathlib import Path
 from types import TracebackType
 
 LINE_EVERY_S = 10.0
+NAME_WIDTH = len("transcripts ")
+"""Of what stands before a path, at the end of every run."""
 
 
 class ProgressDisplay:
@@ -48,10 +50,9 @@ class ProgressDisplay:
 
     def paths(self, found: Mapping[str, Path | str | None]) -> None:
         """Prints where things are, one a line; None is left out."""
-        width = max(map(len, found)) + 1
         for name, path in found.items():
             if path is not None:
-                self.note(f"{name:{width}}{path}")
+                self.note(f"{name:{NAME_WIDTH}}{path}")
 
     def iteration(self, done: int, *parts: str) -> None:
         """Shows that `done` iterations are over since the run's beginning, and what is to be said of the last one."""

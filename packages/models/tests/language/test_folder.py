@@ -146,3 +146,9 @@ def test_the_weights_of_a_folder_are_taken_over(tmp_path, architecture, lora):
     (tmp_path / "model.safetensors.index.json").unlink()
     with pytest.raises(CheckpointError, match="Use a whole checkpoint"):
         policy.load_network(tmp_path)
+
+
+def test_nothing_is_drawn_while_a_folder_is_written_or_read(tmp_path, capfd):
+    save_language_model(build(), tmp_path, tokenizer=tiny_tokenizer())
+    CausalLMConfig(model_path=str(tmp_path)).build(seed=1)
+    assert capfd.readouterr().err == ""

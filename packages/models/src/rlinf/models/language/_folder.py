@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
@@ -15,6 +17,7 @@ from rlinf.models.lora import adapter_state, merged_state
 from rlinf.models.seeding import seeded_weights
 
 _loading: Any = import_module("transformers.core_model_loading")
+_logging: Any = import_module("transformers.utils.logging")
 
 
 def folder_weights(network: nn.Module) -> dict[str, Tensor]:
@@ -24,6 +27,18 @@ def folder_weights(network: nn.Module) -> dict[str, Tensor]:
     """
     found: dict[str, Tensor] = _loading.revert_weight_conversion(network, merged_state(network))
     return {name: found[name].contiguous() for name in sorted(found)}
+
+
+@contextmanager
+def _without_bar() -> Generator[None]:
+    """Inside, transformers draws no bar, which would stand between what a run says."""
+    shown = _logging.is_progress_bar_enabled()
+    _logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            _logging.enable_progress_bar()
 
 
 @torch.no_grad()
@@ -38,7 +53,8 @@ def load_network(network: nn.Module, folder: Path) -> None:
     arguments = {"config": own.config, "dtype": own.dtype, "local_files_only": True, "output_loading_info": True}
     with seeded_weights(0):  # what a folder lacks is drawn before it is reported
         try:
-            fresh, report = _class(own).from_pretrained(str(folder), **arguments)
+            with _without_bar():
+                fresh, report = _class(own).from_pretrained(str(folder), **arguments)
         except (RuntimeError, ValueError, OSError) as error:
             raise CheckpointError(place, f"can't be read ({str(error).strip().splitlines()[0]})", remedy) from error
     missing = sorted(report["missing_keys"])
@@ -55,16 +71,15 @@ def load_network(network: nn.Module, folder: Path) -> None:
 def save_network(network: nn.Module, folder: Path, *, shard_size: str = "5GB") -> None:
     """The network as it was built, with adapters merged; a skeleton without memory carries the tensors."""
     folder.mkdir(parents=True, exist_ok=True)
-    own = as_network(network)
-    if not adapter_state(network):
-        own.save_pretrained(str(folder), max_shard_size=shard_size)
-        return
-    with torch.device("meta"):
-        skeleton = _class(own)(own.config).to(own.dtype)
-    skeleton.load_state_dict(merged_state(network), assign=True)
-    # assign=True has given every name a parameter of its own, tied ones, too.
-    skeleton.tie_weights()
-    skeleton.save_pretrained(str(folder), max_shard_size=shard_size)
+    own = written = as_network(network)
+    if adapter_state(network):
+        with torch.device("meta"):
+            written = _class(own)(own.config).to(own.dtype)
+        written.load_state_dict(merged_state(network), assign=True)
+        # assign=True has given every name a parameter of its own, tied ones, too.
+        written.tie_weights()
+    with _without_bar():
+        written.save_pretrained(str(folder), max_shard_size=shard_size)
 
 
 def _class(network: Network) -> Any:

@@ -146,6 +146,16 @@ def test_stages_without_environments_are_refused_before_a_worker_starts() -> Non
                 check_ranks(cfg, cluster.placement)
 
 
+@pytest.mark.parametrize(("key", "size"), [("env.train", 4), ("env.eval", 1)])
+def test_an_env_worker_without_an_environment_is_refused_before_it_starts(key: str, size: int) -> None:
+    placed = ("cluster.component_placement={env: 0-1}", "cluster.backend=local", "cluster.virtual_accelerators={count: 2}")
+    envs = (f"{key}.total_num_envs={size}", f"env.train.group_size={size}", "actor.global_batch_size=100")
+    cfg = embodied(*placed, *envs)
+    message = rf"^{key}\.total_num_envs: {size} environments in groups of {size} can't occupy 2 env workers"
+    with Cluster(cluster_cfg=cfg.cluster) as cluster, pytest.raises(ConfigError, match=message):
+        check_ranks(cfg, cluster.placement)
+
+
 @pytest.mark.parametrize("recipe", ["maniskill_ppo_openvla_oft", "maniskill_ppo_pi0"])
 def test_the_format_of_another_simulator(recipe: str) -> None:
     """From ManiSkill to LIBERO the sign of the gripper changes, and nothing else that could be seen."""

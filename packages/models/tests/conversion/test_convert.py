@@ -222,11 +222,13 @@ def test_weights_that_would_be_lost_are_named(tmp_path):
 
 def test_what_can_not_be_done_is_said(tmp_path, policy, text):
     run = str(run_of(tmp_path, policy, {"model_type": "mlp_policy", **MLP}))
+    own = str(run_of(tmp_path / "own", policy, {"model_type": "mine:Policy"}))
     _, folder = text
     out = str(tmp_path / "never")
     for args, message in (
         ([run, out, "--to", "lerobot"], r"LeRobot has no 'mlp_policy'; of ours it has pi0, pi05, gr00t"),
         ([run, out, "--to", "hf"], r"no other project has 'mlp_policy'"),
+        ([own, out, "--to", "hf"], r"^--to: no other project has 'mine:Policy'"),
         ([str(folder), out, "--to", "hf"], r"is a folder of Hugging Face already"),
         ([str(folder), out, "--to", "safetensor"], r"no format 'safetensor'\. Did you mean 'safetensors'"),
     ):

@@ -241,7 +241,8 @@ def _model_type(request: Request) -> str:
         raise ConfigError(
             "SOURCE", f"'{source.path}' does not say of which model it is", "Name a folder of that model with --like."
         )
-    if name in MODELS.names():
+    # A run and a saved policy have our names, or that of a class of somebody's own.
+    if name in MODELS.names() or source.kind in ("run", "policy"):
         return name
     # transformers calls architectures by names of its own; those that see have a vision tower.
     folder = request.like if source.kind == "weights" and request.like is not None else source.path

@@ -224,6 +224,13 @@ class EnvSection:
         not_negative(max_restarts=self.max_restarts)
 
 
+def refuse_idle_workers(section: str, envs: int, group_size: int, ranks: int) -> None:
+    """Refuses, by a `ConfigError`, more env workers than a section of `env` has groups of environments, which are never parted."""
+    if envs // group_size < ranks:
+        problem = f"{envs} environments in groups of {group_size} can't occupy {ranks} env workers"
+        raise ConfigError(f"{section}.total_num_envs", problem, "Raise it, or place fewer env workers.")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutConfig:
     """`rollout`."""
@@ -298,10 +305,12 @@ class PlayedConfig(RunConfig):
         check_films(self.env.eval.video_cfg, self.env.eval.init_params)
 
     def check_placement(self, placement: Placement) -> None:
-        """Refuses more pipeline stages than an env worker has groups of environments, as some would be empty."""
+        """Refuses more env workers than there are groups of environments, and more stages than a worker has of them."""
         ranks = placement.get_world_size("env") if "env" in placement.components else 1
         train, stages, groups = self.env.train, self.rollout.pipeline_stage_num, self.env.train.groups // ranks
-        if 0 < groups < stages:
+        refuse_idle_workers("env.train", train.total_num_envs, train.group_size, ranks)
+        refuse_idle_workers("env.eval", self.env.eval.total_num_envs, 1, ranks)
+        if groups < stages:
             of = f"env.train.total_num_envs {train.total_num_envs}, group_size {train.group_size}, {ranks} env workers"
             problem = f"{stages} stages, and an env worker has {groups} of the {train.groups} groups ({of})"
             remedy = f"Set it to at most {groups}, or raise env.train.total_num_envs."

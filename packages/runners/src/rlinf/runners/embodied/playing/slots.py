@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from rlinf.core.errors import ConfigError
 from rlinf.core.protocols import Mode
-from rlinf.runners.embodied.schema import PlayedConfig
+from rlinf.runners.embodied.schema import PlayedConfig, refuse_idle_workers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,13 +36,10 @@ def layout(total_envs: int, *, ranks: int, stages: int, group_size: int = 1, pla
     Raises:
         ConfigError: there are more env workers than groups.
     """
-    groups = total_envs // group_size
-    if groups < ranks:
-        problem = f"{total_envs} environments in groups of {group_size} can't occupy {ranks} env workers"
-        raise ConfigError(f"{place}.total_num_envs", problem, "Raise it, or place fewer env workers.")
+    refuse_idle_workers(place, total_envs, group_size, ranks)
     slots: list[Slot] = []
     first = 0
-    for rank, of_rank in enumerate(_shares(groups, ranks)):
+    for rank, of_rank in enumerate(_shares(total_envs // group_size, ranks)):
         # No more stages than groups, so that no slot is empty.
         for stage, of_stage in enumerate(_shares(of_rank, min(stages, of_rank))):
             size = of_stage * group_size

@@ -30,7 +30,7 @@ def folder_weights(network: nn.Module) -> dict[str, Tensor]:
 
 
 @contextmanager
-def _without_bar() -> Generator[None]:
+def without_bar() -> Generator[None]:
     """Inside, transformers draws no bar, which would stand between what a run says."""
     shown = _logging.is_progress_bar_enabled()
     _logging.disable_progress_bar()
@@ -53,7 +53,7 @@ def load_network(network: nn.Module, folder: Path) -> None:
     arguments = {"config": own.config, "dtype": own.dtype, "local_files_only": True, "output_loading_info": True}
     with seeded_weights(0):  # what a folder lacks is drawn before it is reported
         try:
-            with _without_bar():
+            with without_bar():
                 fresh, report = _class(own).from_pretrained(str(folder), **arguments)
         except (RuntimeError, ValueError, OSError) as error:
             raise CheckpointError(place, f"can't be read ({str(error).strip().splitlines()[0]})", remedy) from error
@@ -78,7 +78,7 @@ def save_network(network: nn.Module, folder: Path, *, shard_size: str = "5GB") -
         written.load_state_dict(merged_state(network), assign=True)
         # assign=True has given every name a parameter of its own, tied ones, too.
         written.tie_weights()
-    with _without_bar():
+    with without_bar():
         written.save_pretrained(str(folder), max_shard_size=shard_size)
 
 

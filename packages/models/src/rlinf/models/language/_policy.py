@@ -14,6 +14,7 @@ from torch import Tensor
 from rlinf.core.errors import CheckpointError, ConfigError, UnknownName, did_you_mean
 from rlinf.models.actor_config import folder_of
 from rlinf.models.heads import ValueHead
+from rlinf.models.language._folder import without_bar
 from rlinf.models.language._tiny import IMAGE_TOKEN, TINY, TINY_VISION
 from rlinf.models.language.folder import load_value_head
 from rlinf.models.language.images import VisionInputs
@@ -227,7 +228,8 @@ def _silence(own: Any) -> None:
 
 
 def _load(auto: Any, folder: str, own: Any, arguments: Mapping[str, Any], may_miss: str) -> Any:
-    network, report = auto.from_pretrained(folder, config=own, local_files_only=True, output_loading_info=True, **arguments)
+    with without_bar():
+        network, report = auto.from_pretrained(folder, config=own, local_files_only=True, output_loading_info=True, **arguments)
     missing = sorted(key for key in report["missing_keys"] if not may_miss or not key.startswith(may_miss))
     wrong = sorted(str(key) for key in report["mismatched_keys"])
     if missing or wrong:

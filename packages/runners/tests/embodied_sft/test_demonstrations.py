@@ -11,7 +11,7 @@ import torch
 
 from rlinf.core.data import LossOutput
 from rlinf.core.data.offline import OfflineEpisode
-from rlinf.core.errors import NonFiniteError
+from rlinf.core.errors import ConfigError
 from rlinf.runners.embodied_sft.demonstrations import Demonstrations, Imitation, held_out
 
 
@@ -46,9 +46,7 @@ def test_what_is_no_number_is_refused_with_its_place(key):
     wrong = np.array(episode.observation["states"] if key == "states" else episode.action)
     wrong[1, 0] = np.nan
     episode = replace(episode, action=wrong) if key == "action" else replace(episode, observation={"states": wrong})
-    with pytest.raises(
-        NonFiniteError, match=rf"^data: .* found nan in '{key}' of episode 7, step 1, index \[0\]\. Mend the dataset"
-    ):
+    with pytest.raises(ConfigError, match=rf"^data: .* found nan in '{key}' of episode 7, step 1, index \[0\]\. Mend the dataset"):
         Demonstrations([an_episode(0, 3), episode], chunk=2, tasks=["push"])
 
 

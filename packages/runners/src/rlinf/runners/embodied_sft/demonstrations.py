@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from rlinf.core.capabilities import HasSFTLoss
 from rlinf.core.data import Batch, LossOutput, Trajectory
 from rlinf.core.data.offline import ADVANTAGE_LABELS, OfflineEpisode
-from rlinf.core.errors import NonFiniteError
+from rlinf.core.errors import ConfigError
 from rlinf.core.rewards import LearnsOffsets, LearnsReturns
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Demonstrations:
         place: the section that names them.
 
     Raises:
-        NonFiniteError: an action or something seen is infinite or not a number; the message has the episode, the key and the step.
+        ConfigError: an action or something seen is infinite or not a number; the message has the episode, the key and the step.
     """
 
     def __init__(
@@ -209,7 +209,7 @@ def _refuse_not_finite(episode: OfflineEpisode, place: str) -> None:
             continue
         step, *index = (int(at) for at in np.argwhere(~np.isfinite(leaf))[0])
         where = f"'{name}' of episode {episode.number}, step {step}, index {index}"
-        raise NonFiniteError(place, f"expected finite numbers, found {float(leaf[step, *index])} in {where}", "Mend the dataset.")
+        raise ConfigError(place, f"expected finite numbers, found {float(leaf[step, *index])} in {where}", "Mend the dataset.")
 
 
 def _counted(episode: OfflineEpisode, interventions: bool) -> NDArray[np.bool_]:

@@ -221,6 +221,8 @@ DAMAGES = {
         r"'data/chunk-000/file-000\.parquet' .* has no 'action'",
     ),
     "episodes are gone": (lambda f: (f / "meta/episodes/chunk-000/file-001.parquet").unlink(), "counts 4 episodes, found 3"),
+    "frames are gone": (lambda f: _changed(f, total_frames=5000), r"counts 5000 frames, its episodes have \d+"),
+    "no time passes": (lambda f: _changed(f, fps=0), r"expected fps above 0 in 'meta/info\.json' of .*, found 0"),
     "nothing describes it": (lambda f: _changed(f, features=None), r"'meta/info\.json' of .* has no 'features'"),
     "tasks are gone": (lambda f: (f / "meta/tasks.parquet").unlink(), r"has no file 'meta/tasks\.parquet'"),
 }
@@ -278,6 +280,7 @@ def test_a_film_that_is_cut_or_short_is_found_by_its_index(tmp_path, damage):
     ("changes", "said"),
     [
         ({"min": [0.0]}, r"min of 'action' in 'meta/stats\.json' of .* has the shape \[1\], the feature \[4\]"),
+        ({"mean": [0.0]}, r"mean of 'action' in 'meta/stats\.json' of .* has the shape \[1\], the feature \[4\]"),
         ({"std": [1.0, -1.0, 1.0, 1.0]}, "'action' in .* has a min above its max, or an std below 0"),
         ({"min": [9.0] * 4, "max": [1.0] * 4}, "'action' in .* has a min above its max, or an std below 0"),
         ({"max": "many"}, "'action' in .* holds no numbers"),

@@ -146,6 +146,9 @@ class _Dataset:
             if not version.startswith("v3"):
                 remedy = "LeRobot's convert_dataset_v21_to_v30 brings older ones up to date."
                 raise ConfigError("dataset.path", f"expected format v3 in '{folder}', found {version}", remedy)
+            if not self._fps > 0.0:
+                problem = f"expected fps above 0 in 'meta/info.json' of '{folder}', found {self._fps:g}"
+                raise ConfigError("dataset.path", problem, AGAIN)
             self._paths = {"data": info["data_path"], "videos": info.get("video_path")}
             self._rows = [row for path in sorted((folder / "meta" / "episodes").glob("*/*.parquet")) for row in rows(path)]
             total = int(info["total_episodes"])
@@ -154,6 +157,10 @@ class _Dataset:
                 raise ConfigError("dataset.path", problem, AGAIN)
             # A writer that was killed leaves rows that `info.json` does not count yet.
             self._rows = self._rows[:total]
+            frames = sum(self.lengths)
+            if self._rows and frames < int(info.get("total_frames", frames)):
+                problem = f"'meta/info.json' of '{folder}' counts {info['total_frames']} frames, its episodes have {frames}"
+                raise ConfigError("dataset.path", problem, AGAIN)
             self.tasks = tasks(folder / "meta" / "tasks.parquet")
         except FileNotFoundError as error:
             # It can be no other: only a folder with an `info.json` is opened, and the files of episodes are found by a pattern.

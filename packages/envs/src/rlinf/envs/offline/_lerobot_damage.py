@@ -54,14 +54,14 @@ def check_statistics(folder: Path, feature: str, shape: tuple[int, ...], about: 
     place, remedy = f"'{feature}' in 'meta/stats.json' of '{folder}'", f"{AGAIN} Without this file it is read, too."
     found = cast("dict[str, Any]", about) if isinstance(about, dict) else {}
     try:
-        least, most, deviation = (np.asarray(found.get(name, np.zeros(shape)), float) for name in ("min", "max", "std"))
+        numbers = {name: np.asarray(found.get(name, np.zeros(shape)), float) for name in ("min", "max", "mean", "std")}
     except (TypeError, ValueError) as error:
         raise ConfigError("dataset.path", f"{place} holds no numbers ({error})", remedy) from error
-    for name, values in (("min", least), ("max", most), ("std", deviation)):
+    for name, values in numbers.items():
         if values.shape != shape:
             problem = f"{name} of {place} has the shape {list(values.shape)}, the feature {list(shape)}"
             raise ConfigError("dataset.path", problem, remedy)
-    if (deviation < 0).any() or ("min" in found and "max" in found and (least > most).any()):
+    if (numbers["std"] < 0).any() or ("min" in found and "max" in found and (numbers["min"] > numbers["max"]).any()):
         raise ConfigError("dataset.path", f"{place} has a min above its max, or an std below 0", remedy)
 
 

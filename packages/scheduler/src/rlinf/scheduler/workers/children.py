@@ -90,7 +90,7 @@ class WorkerServices(ChannelServices):
 
     def start_child(self, function: Callable[..., Any], args: tuple[Any, ...], name: str) -> Child:
         # Nothing of what is only encoded lies in shared memory.
-        blobs = [bytes(cast("Buffer", blob)) for blob in encode((function, args))]
+        blobs = [bytes(cast("Buffer", blob)) for blob in encode((function, args), place=f"child '{name}'")]
         return WorkerChild(self._origin.child(next(self._numbers)), blobs, name, self._fail)
 
 

@@ -310,7 +310,7 @@ class _ServedConnection:
         answer: list[Blob] = []
         try:
             details: tuple[Any, ...] = decode(blobs)
-            answer = encode(service.answer(self._peer, details))
+            answer = encode(service.answer(self._peer, details), place=f"an answer to {label(self._peer)}")
             undo = None if service.undo is None else partial(service.undo, *details)
         except DeadlineExceeded as error:
             problem = ("expired", error.why)

@@ -109,7 +109,7 @@ def test_a_run_films_failures_at_its_end(app: Any, tiny: list[str]) -> None:
     code, said = app.train_here(*tiny, *LOCAL, *SLOTS, "env.eval.episodes=4", films, "runner.max_steps=1")
     assert code == 0, said
     folder = app.logs / "tiny/video/failures"
-    assert f"failures   {folder}\n" in said
+    assert f"failures    {folder}\n" in said
     rows = [" ".join(line.split()[:2]) for line in said.splitlines() if line.startswith(("0 red", "1 green", "2 blue", "all "))]
     assert rows == ["0 red", "1 green", "2 blue", "all 4"]
     assert [file.name for file in sorted(folder.iterdir())] == ["failure_init0_seed1.mp4", "failure_init1_seed1.mp4"]

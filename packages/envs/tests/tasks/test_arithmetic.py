@@ -60,6 +60,13 @@ def test_answers_are_right_and_results_stay_in_bounds():
         assert all(0 <= int(result) <= 50 for result in re.findall(r"(?<=[=#])\d+", problem.solution))
 
 
+@pytest.mark.parametrize("multiplied", [False, True])
+def test_results_reach_both_bounds(multiplied):
+    problems = Arithmetic(**PLAIN, operations=("+", "-", "*"), terms=3, largest=12).problems("train")
+    answers = [int(each.answer) for each in problems if ("*" in each.prompt) == multiplied]
+    assert (min(answers), max(answers)) == (0, 12)
+
+
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_no_problem_nor_twin_is_in_both_splits(seed):
     task = Arithmetic(**PLAIN, seed=seed, terms=3)

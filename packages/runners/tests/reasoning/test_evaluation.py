@@ -1,3 +1,4 @@
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from rlinf.core.evaluation import EvalReport, ProblemProtocol, ProblemResult
 from rlinf.core.language.problems import Problem
 from rlinf.core.registry import TASKS
 from rlinf.runners.checkpoints.run_folder import RunFolder
+from rlinf.runners.evaluation.command import parse_evaluation
 from rlinf.runners.evaluation.policy import EvaluatedPolicy
 from rlinf.runners.reasoning.evaluation import Evaluated, ReasoningEvalRunner, problem_protocol, problem_result
 from rlinf.runners.reasoning.generation.admission import GroupReport, Response
@@ -107,3 +109,12 @@ def test_what_was_measured_is_written_before_anything_is_closed(
     with pytest.raises(WorkerError):
         trained._finish(quiet, tmp_path)
     assert trained.folder.summary.is_file()
+
+
+def test_as_many_problems_as_are_asked_for(reasoning_data: dict[str, Any], tmp_path: Path) -> None:
+    data = {**reasoning_data, "data": {**reasoning_data["data"], "val_problems": 2, "final_problems": 4}}
+    (tmp_path / "toy.yaml").write_text(json.dumps(data))
+    for changes, count in (([], 4), (["data.val_problems=3"], 3), (["data.val_problems=3", "data.final_problems=1"], 1)):
+        command = parse_evaluation(["--config-name", "toy", *changes], config_dir=tmp_path, description="")
+        protocol = problem_protocol(read_reasoning(command.data), range(9), final=True)
+        assert len(protocol.problems) == count

@@ -16,7 +16,7 @@ from typing import Any
 from rlinf.core.config.arguments import ArgumentParser, real, whole
 from rlinf.core.errors import ConfigError
 from rlinf.envs.recording import LeRobotWriter, NumpyWriter, expect_new, record_expert
-from rlinf.runners import compose_recipe, recipe_folder, run_app
+from rlinf.runners import compose_app_recipe, run_app
 from rlinf.runners.task_types import task_type_of
 
 CONFIG_DIR = Path(__file__).parent / "config_sft"
@@ -28,8 +28,7 @@ SIDE_BY_SIDE = 32
 def main(argv: Sequence[str]) -> int:
     """Records what a recipe asks for, and says how many episodes were solved."""
     args = _parse(argv)
-    recipes = args.config_dir or recipe_folder(args.config_name, CONFIG_DIR)
-    data = compose_recipe(recipes, args.config_name, args.overrides).data
+    data = compose_app_recipe(CONFIG_DIR, args.config_name, args.overrides, elsewhere=args.config_dir).data
     cfg = task_type_of(data).read(data)
     if getattr(cfg, "env", None) is None:
         raise ConfigError("env", "this recipe names no environment to record in", "Set env.eval.env_type and env.eval.init_params.")

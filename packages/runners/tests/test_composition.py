@@ -1,3 +1,4 @@
+import sys
 from pathlib import Path
 
 import pytest
@@ -89,13 +90,73 @@ def test_a_missing_recipe_or_group_in_the_defaults_is_named(recipes: Path) -> No
 
 def test_a_recipe_elsewhere_is_told_where_it_may_build_on_another(recipes: Path, tmp_path: Path) -> None:
     (recipes / "mine.yaml").write_text("defaults: [bass, _self_]\nrunner: {seed: 3}\n")
-    with pytest.raises(ConfigError, match=r"of its own folder\. Copy or link it to there\. Did you mean 'base'"):
+    with pytest.raises(ConfigError, match=r"Name the folder of one elsewhere as hydra\.searchpath: .*Did you mean 'base'"):
         compose_recipe(recipes, "mine")
     (recipes / "loose.yaml").write_text("defaults: [base, optional kind: nothing, _self_]\nrunner: {seed: 3}\n")
     assert compose_recipe(recipes, "loose").data["runner"]["seed"] == 3
     path = str(recipes / "base.yaml")
     with pytest.raises(ConfigError, match=r"--config-name: expected the name of a recipe, found the path .*--config-name base\.$"):
         compose_recipe(tmp_path, path)
+
+
+@pytest.mark.parametrize(
+    "named", ["file://{}", "{}", "file://shared", "pkg://recipes_of_theirs/shared", "file://${{oc.env:THEIRS}}"]
+)
+def test_a_recipe_builds_on_those_of_the_folders_that_it_names(
+    recipes: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    theirs = tmp_path_factory.mktemp("it's a, folder=") / "recipes_of_theirs/shared"
+    (theirs / "model").mkdir(parents=True)
+    (theirs / "far.yaml").write_text("defaults: [model: tiny, base, _self_]\nrunner: {seed: 4}\nkind: far\n")
+    (theirs / "model/tiny.yaml").write_text("width: 4\n")
+    monkeypatch.chdir(theirs.parent)
+    monkeypatch.setattr(sys, "path", [str(theirs.parents[1]), *sys.path])
+    monkeypatch.setenv("THEIRS", str(theirs))
+    (recipes / "mine.yaml").write_text(
+        f'hydra: {{searchpath: ["{named.format(theirs)}"]}}\ndefaults: [far, _self_]\nrunner: {{seed: 5}}\n'
+    )
+    composed = compose_recipe(recipes, "mine", ["runner.max_steps=7"])
+    assert composed.data == {
+        **compose_recipe(recipes, "base").data,
+        "runner": {"max_steps": 7, "seed": 5},
+        "model": {"width": 4},
+        "kind": "far",
+    }
+    assert composed.provenance["kind"] == str(theirs / "far.yaml"), "whose file it is would be a guess"
+    assert composed.provenance["runner.seed"] == "mine.yaml"
+
+
+def test_a_recipe_elsewhere_builds_on_those_of_the_app(recipes: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    mine = tmp_path_factory.mktemp("mine")
+    (mine / "mine.yaml").write_text("defaults: [child, _self_]\nrunner: {seed: 5}\n")
+    command = parse_command_line(
+        ["--config-dir", str(mine), "--config-name", "mine"], config_dir=recipes, default="child", description=""
+    )
+    assert command.composition.data["runner"] == {**compose_recipe(recipes, "child").data["runner"], "seed": 5}
+    with pytest.raises(ConfigError, match="there is no recipe 'child' in "):
+        compose_file(mine / "mine.yaml")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("hydra: {searchpath: [file://nowhere]}", r"mine\.yaml: hydra\.searchpath: there is no folder '/.*nowhere'"),
+        ("hydra: {searchpath: [pkg://no.such.package]}", r"hydra\.searchpath: there is no package 'no\.such\.package'"),
+        ("hydra: {searchpath: [pkg://json.decoder]}", r"hydra\.searchpath: there is no package 'json\.decoder'"),
+        ("hydra: {searchpath: ['s3://bucket']}", r"hydra\.searchpath: expected a folder or a package, found 's3://bucket'"),
+        ("hydra: {searchpath: here}", r"hydra\.searchpath: expected a list of folders, found 'here'"),
+        ("hydra: {searchpath: ['${oc.env:NOT_SET_AT_ALL}']}", r"mine\.yaml: hydra\.searchpath: .*NOT_SET_AT_ALL"),
+        ("hydra: {searchpath: [.], run: {dir: .}}", r"hydra\.run\.dir: nothing here reads"),
+        ("hydra: {output_subdir: null}", r"hydra\.output_subdir: nothing here reads"),
+        ("hydra: 5", r"hydra: nothing here reads"),
+        ("defaults: [searching]", r"searching\.yaml: hydra\.searchpath: counts in the recipe that is run alone"),
+    ],
+)
+def test_a_search_path_that_leads_nowhere_is_refused(recipes: Path, content: str, message: str) -> None:
+    (recipes / "searching.yaml").write_text("hydra: {searchpath: [.]}\n")
+    (recipes / "mine.yaml").write_text(f"{content}\n")
+    with pytest.raises(ConfigError, match=message):
+        compose_recipe(recipes, "mine")
 
 
 def test_groups_in_the_defaults_are_composed_and_remembered(recipes: Path) -> None:

@@ -18,7 +18,7 @@ from rlinf.core.config.arguments import ArgumentParser
 from rlinf.core.config.provenance import Provenance, flatten
 from rlinf.core.errors import ConfigError, UnknownName, did_you_mean
 from rlinf.runners.config.choices import choices_of, overridden_in_part, replace_parameters
-from rlinf.runners.config.recipe_files import Layer, recipe_layers, refuse_hydra, refuse_sweep
+from rlinf.runners.config.recipe_files import Layer, recipe_layers, refuse_hydra, refuse_sweep, search_path
 from rlinf.runners.config.schema import RunConfig
 from rlinf.runners.task_types import TaskType, task_type_of
 
@@ -65,23 +65,29 @@ def parse_command_line(argv: Sequence[str], *, config_dir: Path, default: str, d
     parser.add_argument("overrides", nargs="*", help="Hydra overrides: key=value")
     # `parse_args` refuses overrides on both sides of an option.
     args = parser.parse_intermixed_args(list(argv))
-    # Whoever names a folder means that one, and none beside it.
-    folder = recipe_folder(args.config_name, config_dir) if args.config_dir == config_dir else args.config_dir
-    composition = compose_recipe(folder, args.config_name, args.overrides)
+    named = None if args.config_dir == config_dir else args.config_dir
+    composition = compose_app_recipe(config_dir, args.config_name, args.overrides, elsewhere=named)
     return CommandLine(composition=composition, explain=args.explain)
 
 
-def recipe_folder(name: str, config_dir: Path) -> Path:
-    """Where an app's recipe is: in its own folder of recipes, or in one beside it, as those of fine-tuning are.
+def compose_app_recipe(config_dir: Path, name: str, overrides: Sequence[str] = (), *, elsewhere: Path | None = None) -> Composition:
+    """Composes a recipe of an app, or one elsewhere that may build on those of the app; see `compose_recipe`.
+
+    Args:
+        config_dir: where the app has its recipes; they may be in a folder beside it, too, as those of fine-tuning are.
+        name: of the recipe.
+        overrides: as Hydra writes them.
+        elsewhere: the folder of the recipe, if it isn't the app's. Whoever names one means that one, and none beside it.
 
     Raises:
-        UnknownName: in none of them.
+        UnknownName: no such recipe.
+        ConfigError: YAML or an override is malformed.
     """
     folders = [config_dir, *sorted(config_dir.parent.glob("config*"))]
-    found = next((each for each in folders if (each / f"{name.removesuffix('.yaml')}.yaml").is_file()), None)
+    found = elsewhere or next((each for each in folders if (each / f"{name.removesuffix('.yaml')}.yaml").is_file()), None)
     if found is None:
         raise _no_recipe(name.removesuffix(".yaml"), sorted({recipe for each in folders for recipe in recipes(each)}))
-    return found
+    return compose_recipe(found, name, overrides, bases=folders)
 
 
 def compose_file(path: Path, overrides: Sequence[str] = ()) -> Composition:
@@ -103,11 +109,17 @@ def recipes(config_dir: Path) -> list[str]:
     return sorted(path.stem for path in config_dir.glob("*.yaml"))
 
 
-def compose_recipe(config_dir: Path, name: str, overrides: Sequence[str] = ()) -> Composition:
+def compose_recipe(config_dir: Path, name: str, overrides: Sequence[str] = (), *, bases: Sequence[Path] = ()) -> Composition:
     """Composes a recipe with Hydra.
 
     An override may set any key, whether or not the recipe's YAML has it: the typed schema decides later which keys exist. Where it
     names another type, the recipe's parameters of the old one go; see `rlinf.runners.config.choices`.
+
+    Args:
+        config_dir: where the recipe is.
+        name: its name.
+        overrides: as Hydra writes them.
+        bases: other folders whose recipes it may build on.
 
     Raises:
         UnknownName: no such recipe.
@@ -121,10 +133,11 @@ def compose_recipe(config_dir: Path, name: str, overrides: Sequence[str] = ()) -
         raise ConfigError("--config-dir", f"there is no folder '{config_dir}'", "Name one with recipes, each a YAML file.")
     if not (config_dir / f"{name}.yaml").is_file():
         raise _no_recipe(name, recipes(config_dir), f" in '{config_dir}'")
-    layers = recipe_layers(config_dir, name)
+    folders = search_path(config_dir, name, bases)
+    layers = recipe_layers(folders, name)
     origins = {path: layer.file for layer in layers for path in layer.values}
     forced = [_forced(override) for override in overrides]
-    data, explicit, recipe = _composed(config_dir, name, forced), _set_by(overrides), _outline(layers) if overrides else None
+    data, explicit, recipe = _composed(folders, name, forced), _set_by(overrides), _outline(layers) if overrides else None
     try:
         schema = task_type_of(data, recipe).config
         alone, dropped = _merged(layers, schema)
@@ -218,11 +231,11 @@ def _without(data: Mapping[str, Any], paths: Collection[str], place: str = "") -
     return kept
 
 
-def _composed(config_dir: Path, name: str, overrides: Sequence[str]) -> Mapping[str, Any]:
+def _composed(folders: Sequence[Path], name: str, overrides: Sequence[str]) -> Mapping[str, Any]:
+    beside = ",".join("'file://{}'".format(str(each).replace("'", r"\'")) for each in folders[1:])
     try:
-        # Hydra takes absolute paths only.
-        with initialize_config_dir(str(config_dir.resolve()), version_base="1.3"):
-            composed = compose(config_name=name, overrides=list(overrides))
+        with initialize_config_dir(str(folders[0]), version_base="1.3"):
+            composed = compose(config_name=name, overrides=[*overrides, f"hydra.searchpath=[{beside}]"])
     except (HydraException, OmegaConfBaseException, YAMLError) as error:
         raise _malformed(name, error) from error
     return _plain(name, composed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,6 +22,7 @@ _SELF = "_self_"
 _GLOBAL = "_global_"
 _HERE = "_here_"
 """The package of who names a recipe."""
+_SEARCH_PATH = "hydra.searchpath"
 _PACKAGE = re.compile(r"(?:\s|#\s*@(?!package\s).*\n)*#\s*@package\s+(\S+)")
 
 
@@ -34,18 +36,39 @@ class Layer:
     """By dotted path, interpolations unresolved."""
 
 
-def recipe_layers(config_dir: Path, name: str) -> list[Layer]:
+def search_path(config_dir: Path, name: str, bases: Sequence[Path] = ()) -> tuple[Path, ...]:
+    """Where a recipe and what it builds on are looked for: its own folder, those that its `hydra.searchpath` names, and `bases`.
+
+    As in Hydra, an entry is a folder (`file://recipes`, from where the command runs), or a package (`pkg://mine.recipes`).
+
+    Raises:
+        ConfigError: the recipe can't be read, or there is no such folder or package.
+    """
+    path = config_dir / f"{name}.yaml"
+    place, content = f"{path}: {_SEARCH_PATH}", _content(path, _text(path), primary=True)
+    try:
+        resolved: Any = OmegaConf.to_container(OmegaConf.create({"hydra": content.get("hydra")}), resolve=True)
+    except OmegaConfBaseException as error:
+        raise ConfigError(place, " ".join(str(error).split())) from error
+    entries: Any = (resolved["hydra"] or {"searchpath": list[str]()})["searchpath"]
+    if not isinstance(entries, list) or not all(isinstance(each, str) for each in cast("list[object]", entries)):
+        raise ConfigError(place, f"expected a list of folders, found {entries!r}", "Write [file://FOLDER].")
+    named = [_folder(each, place) for each in cast("list[str]", entries)]
+    return tuple(dict.fromkeys(each.resolve() for each in (config_dir, *named, *bases)))
+
+
+def recipe_layers(folders: Sequence[Path], name: str) -> list[Layer]:
     """The files of a recipe, following `defaults`, in the order in which Hydra merges them.
 
     Args:
-        config_dir: where recipes are.
+        folders: where recipes are, see `search_path`; of two with one name the first counts.
         name: of the recipe, without its ending.
 
     Raises:
         ConfigError: a file is no recipe: not UTF-8, not YAML, no mapping, built on itself, or on one that is not there. The message
             names it.
     """
-    return list(_layers(config_dir, _Entry(name, ""), "", ()))
+    return list(_layers(folders, _Entry(name, ""), "", ()))
 
 
 def refuse_hydra(key: str) -> None:
@@ -96,34 +119,61 @@ class _Entry:
         return _join(outer, own).rpartition(_GLOBAL)[2].removeprefix(".")
 
 
-def _layers(config_dir: Path, entry: _Entry, outer: str, parents: tuple[str, ...]) -> Iterator[Layer]:
+def _layers(folders: Sequence[Path], entry: _Entry, outer: str, parents: tuple[str, ...]) -> Iterator[Layer]:
     name = entry.name
-    path = config_dir / f"{name}.yaml"
-    if not path.is_file():
+    path = _file(folders, name)
+    if path is None:
         # Hydra resolves a name that refers to a choice elsewhere in the list.
         if entry.optional or "${" in name:
             return
-        known = sorted(str(each.relative_to(config_dir))[: -len(".yaml")] for each in config_dir.rglob("*.yaml"))
-        problem = f"there is no recipe '{name}' in '{config_dir}', and a recipe builds on those of its own folder"
+        known = sorted({str(each.relative_to(folder))[: -len(".yaml")] for folder in folders for each in folder.rglob("*.yaml")})
+        where = " or ".join(f"'{each}'" for each in folders)
         hint = did_you_mean(name, [each for each in known if each not in parents], label="Recipes")
-        raise ConfigError(f"{config_dir / parents[-1]}.yaml: defaults", problem, f"Copy or link it to there. {hint}")
+        remedy = f"Name the folder of one elsewhere as {_SEARCH_PATH}: [file://FOLDER]. {hint}"
+        raise ConfigError(f"{_file(folders, parents[-1])}: defaults", f"there is no recipe '{name}' in {where}", remedy)
     if name in parents:
         raise ConfigError(str(path), f"builds on itself: {' → '.join([*parents, name])}", "Take it out of the defaults.")
     text = _text(path)
-    sections = dict(_content(path, text))
+    sections = dict(_content(path, text, primary=not parents))
+    sections.pop("hydra", None)
     header = _PACKAGE.match(text)
     package = entry.package_in(outer, header[1] if header is not None else None)
     # Hydra looks for what a recipe of a group names in the folder of that group.
     entries = list(_entries(path, sections.pop("defaults", []), name.rpartition("/")[0]))
-    own = Layer(f"{name}.yaml", {_join(package, key): value for key, value in flatten(sections).items() if key})
+    file = f"{name}.yaml" if path.is_relative_to(folders[0]) else str(path)
+    own = Layer(file, {_join(package, key): value for key, value in flatten(sections).items() if key})
     for each in entries:
         if each.name == _SELF:
             yield own
         else:
-            yield from _layers(config_dir, each, package, (*parents, name))
+            yield from _layers(folders, each, package, (*parents, name))
     # Without `_self_`, Hydra merges a file's own values last.
     if all(each.name != _SELF for each in entries):
         yield own
+
+
+def _file(folders: Sequence[Path], name: str) -> Path | None:
+    """The file of a recipe, in the first folder that has it."""
+    return next((path for path in (folder / f"{name}.yaml" for folder in folders) if path.is_file()), None)
+
+
+def _folder(entry: str, place: str) -> Path:
+    """What an entry of Hydra's search path names."""
+    kind, _, written = entry.rpartition("://")
+    if kind not in {"", "file", "pkg"}:
+        raise ConfigError(place, f"expected a folder or a package, found '{entry}'", "Write file://FOLDER or pkg://PACKAGE.")
+    if kind != "pkg":
+        folder = Path(written).expanduser()
+        if not folder.is_dir():
+            raise ConfigError(place, f"there is no folder '{folder.absolute()}'", "Name one with recipes, each a YAML file.")
+        return folder
+    try:
+        spec = find_spec(written.replace("/", "."))
+    except ImportError:
+        spec = None
+    if spec is None or not spec.submodule_search_locations:
+        raise ConfigError(place, f"there is no package '{written}'", "Install it, or write file://FOLDER.")
+    return Path(next(iter(spec.submodule_search_locations)))
 
 
 def _entries(path: Path, defaults: object, group_of_path: str) -> Iterator[_Entry]:
@@ -163,7 +213,7 @@ def _text(path: Path) -> str:
         raise ConfigError(str(path), f"expected text in UTF-8, {found}", "Save the file as UTF-8.") from error
 
 
-def _content(path: Path, text: str) -> Mapping[str, Any]:
+def _content(path: Path, text: str, *, primary: bool) -> Mapping[str, Any]:
     try:
         # Interpolations may refer to other files, and are resolved when all are merged.
         content = OmegaConf.to_container(OmegaConf.create(text), resolve=False)
@@ -173,8 +223,11 @@ def _content(path: Path, text: str) -> Mapping[str, Any]:
     plain = content == {text.strip(): None} or content == {text: None}
     if not isinstance(content, Mapping) or plain:
         raise ConfigError(str(path), "expected a mapping of sections", "Write key: value.")
-    for key in cast("Mapping[str, Any]", content):
-        refuse_hydra(str(key))
+    for key in flatten(cast("Mapping[str, Any]", content)):
+        if key != _SEARCH_PATH:
+            refuse_hydra(key)
+        elif not primary:
+            raise ConfigError(f"{path}: {key}", "counts in the recipe that is run alone", "Write it there.")
     return cast("Mapping[str, Any]", content)
 
 

@@ -22,7 +22,7 @@ from rlinf.core.evaluation import EpisodeProtocol, EvalProtocol, EvalReport
 from rlinf.runners.checkpoints.checkpoint import Checkpoint, hold_checkpoint, read_checkpoint
 from rlinf.runners.checkpoints.run_folder import make_writable
 from rlinf.runners.config.choices import replace_parameters
-from rlinf.runners.config.composition import compose_recipe, recipe_folder, recipes
+from rlinf.runners.config.composition import compose_app_recipe, recipes
 from rlinf.runners.config.paths import moved_paths
 from rlinf.runners.config.schema import RunnerConfig
 from rlinf.runners.evaluation.policy import EvaluatedPolicy, weight_sums
@@ -120,11 +120,10 @@ def parse_evaluation(argv: Sequence[str], *, config_dir: Path, description: str)
         if named is not None and "=" not in named and not named.startswith("~"):
             problem = f"expected a checkpoint or a recipe, found both: '{named}' and --config-name {args.config_name}"
             raise ConfigError("CHECKPOINT", problem, f"Leave one out; the weights of a recipe are runner.ckpt_path={named}.")
-        own = args.config_dir == config_dir
-        folder = recipe_folder(args.config_name, config_dir) if own else args.config_dir
+        elsewhere = None if args.config_dir == config_dir else args.config_dir
 
         def composed(changes: Sequence[str]) -> _Configured:
-            composition = compose_recipe(folder, args.config_name, changes)
+            composition = compose_app_recipe(config_dir, args.config_name, changes, elsewhere=elsewhere)
             return _without_resuming(composition.data), composition.recipe
 
         return _command(None, composed, overrides, entries, published, line, started)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
@@ -216,7 +217,7 @@ def _text(path: Path) -> str:
 def _content(path: Path, text: str, *, primary: bool) -> Mapping[str, Any]:
     try:
         # Interpolations may refer to other files, and are resolved when all are merged.
-        content = OmegaConf.to_container(OmegaConf.create(text), resolve=False)
+        content = _parsed(text)
     except (OmegaConfBaseException, YAMLError) as error:
         raise ConfigError(str(path), " ".join(str(error).split()), "Write it as YAML.") from error
     # OmegaConf takes a text without a colon for a key without a value.
@@ -229,6 +230,11 @@ def _content(path: Path, text: str, *, primary: bool) -> Mapping[str, Any]:
         elif not primary:
             raise ConfigError(f"{path}: {key}", "counts in the recipe that is run alone", "Write it there.")
     return cast("Mapping[str, Any]", content)
+
+
+@lru_cache(maxsize=32)
+def _parsed(text: str) -> object:
+    return OmegaConf.to_container(OmegaConf.create(text), resolve=False)
 
 
 def _join(package: str, key: str) -> str:

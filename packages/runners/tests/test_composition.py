@@ -147,7 +147,7 @@ def test_a_recipe_elsewhere_builds_on_those_of_the_app(recipes: Path, tmp_path_f
         ("hydra: {searchpath: here}", r"hydra\.searchpath: expected a list of folders, found 'here'"),
         ("hydra: {searchpath: ['${oc.env:NOT_SET_AT_ALL}']}", r"mine\.yaml: hydra\.searchpath: .*NOT_SET_AT_ALL"),
         ("hydra: {searchpath: [.], run: {dir: .}}", r"hydra\.run\.dir: nothing here reads"),
-        ("hydra: {output_subdir: null}", r"hydra\.output_subdir: nothing here reads"),
+        ("hydra: {run: {dir: .}, output_subdir: null}", r"^hydra\.run\.dir, hydra\.output_subdir: nothing here reads"),
         ("hydra: 5", r"hydra: nothing here reads"),
         ("defaults: [searching]", r"searching\.yaml: hydra\.searchpath: counts in the recipe that is run alone"),
     ],

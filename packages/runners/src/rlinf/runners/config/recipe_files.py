@@ -72,15 +72,17 @@ def recipe_layers(folders: Sequence[Path], name: str) -> list[Layer]:
     return list(_layers(folders, _Entry(name, ""), "", ()))
 
 
-def refuse_hydra(key: str) -> None:
+def refuse_hydra(*keys: str) -> None:
     """Hydra composes here and runs nothing, so that its own settings would change nothing.
 
     Raises:
-        ConfigError: the key is one of them.
+        ConfigError: some of the keys are such.
     """
-    if key.replace("/", ".").partition(".")[0] == "hydra":
-        problem = "nothing here reads the settings of Hydra itself"
-        raise ConfigError(key, problem, "Set runner.logger.log_path and runner.experiment_name for where a run writes.")
+    its_own = [key for key in keys if key.replace("/", ".").partition(".")[0] == "hydra"]
+    if its_own:
+        problem = "nothing here reads the settings of Hydra itself, but for hydra.searchpath in a recipe"
+        remedy = "Leave it out; set runner.logger.log_path and runner.experiment_name for where a run writes."
+        raise ConfigError(", ".join(its_own), problem, remedy)
 
 
 def refuse_sweep(override: str) -> None:
@@ -224,11 +226,10 @@ def _content(path: Path, text: str, *, primary: bool) -> Mapping[str, Any]:
     plain = content == {text.strip(): None} or content == {text: None}
     if not isinstance(content, Mapping) or plain:
         raise ConfigError(str(path), "expected a mapping of sections", "Write key: value.")
-    for key in flatten(cast("Mapping[str, Any]", content)):
-        if key != _SEARCH_PATH:
-            refuse_hydra(key)
-        elif not primary:
-            raise ConfigError(f"{path}: {key}", "counts in the recipe that is run alone", "Write it there.")
+    keys = list(flatten(cast("Mapping[str, Any]", content)))
+    if _SEARCH_PATH in keys and not primary:
+        raise ConfigError(f"{path}: {_SEARCH_PATH}", "counts in the recipe that is run alone", "Write it there.")
+    refuse_hydra(*(key for key in keys if key != _SEARCH_PATH))
     return cast("Mapping[str, Any]", content)
 
 

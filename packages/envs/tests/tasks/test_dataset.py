@@ -122,6 +122,55 @@ def test_messages_are_taken_as_they_are(tmp_path):
 
 
 @pytest.mark.parametrize("write", [lines, parquet])
+def test_messages_that_end_with_the_assistants_are_question_and_worked_solution(tmp_path, write):
+    def said(n, last):
+        asked = [{"role": "system", "content": "Count."}, {"role": "user", "content": f"{n} + 1"}]
+        return [*asked, {"role": "assistant", "content": last}]
+
+    rows = [{"messages": said(n, f"One more.\n#### {n + 1}")} for n in range(9)]
+    path = write(tmp_path / ("rows.jsonl" if write is lines else "rows.parquet"), rows)
+    task = Dataset(path=path, prompt_key="messages", answer_after="####", validation_share=0.4)
+    problem = next(problem for problem in task.problems("train") if problem.answer == "4")
+    assert problem.prompt == tuple(said(3, "")[:-1])
+    assert problem.solution == "One more.\n#### 4"
+    plain = Dataset(path=path, prompt_key="messages", answer_key="messages", validation_share=0.4).problems("train")
+    assert all(problem.answer == problem.solution == problem.row["messages"][-1]["content"] for problem in plain)
+    other = write(tmp_path / f"more{Path(path).suffix}", [{**row, "answer": "7"} for row in rows])
+    assert {p.answer for p in Dataset(path=other, prompt_key="messages", validation_share=0.4).problems("train")} == {"7"}
+    with pytest.raises(ConfigError, match="no field 'anser'"):
+        Dataset(path=path, prompt_key="messages", answer_key="anser").problems("train")
+
+
+def test_rows_that_ask_the_same_are_one_problem_whatever_the_reply(tmp_path):
+    def said(n, last):
+        return [{"role": "user", "content": str(n)}, {"role": "assistant", "content": last}]
+
+    path = lines(tmp_path / "twice.jsonl", [{"messages": said(n, reply)} for n in range(20) for reply in "ab"])
+    task = Dataset(path=path, prompt_key="messages", validation_share=0.4)
+    splits = [[problem.prompt[0]["content"] for problem in task.problems(split)] for split in ("train", "validation")]
+    assert sorted(int(asked) for split in splits for asked in split) == list(range(20))
+    with pytest.warns(UserWarning, match="20 of 40 rows repeat a question, 20 of them with another answer"):
+        task.check("data")
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"prompt": [{"role": "assistant", "content": "Hi"}]}, r"1 prompt: expected a message before the assistant's, found none"),
+        (
+            {"prompt": "q", "answer": [{"role": "user", "content": "a"}]},
+            r"1 answer: expected messages of which the last is the assis",
+        ),
+        ({"prompt": "q", "answer": [{"role": "assistant"}]}, r"1 answer: expected a message with the texts 'role' and 'content'"),
+        ({"prompt": [{"role": "user", "content": "a"}]}, r"1: no field 'answer'\. Known: prompt\. Name one in data\.answer_key"),
+    ],
+)
+def test_messages_without_a_question_or_a_reply_are_refused(tmp_path, row, message):
+    with pytest.raises(ConfigError, match=message):
+        Dataset(path=lines(tmp_path / "bad.jsonl", [row])).check("data")
+
+
+@pytest.mark.parametrize("write", [lines, parquet])
 def test_a_field_within_another_one_is_named_by_its_path(tmp_path, write):
     rows = [
         {"prompt": [{"role": "user", "content": f"{n} + 1"}], "reward_model": {"ground_truth": str(n + 1), "style": "rule"}}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -57,10 +57,35 @@ def test_a_pair_is_two_whole_texts() -> None:
         read_pairs(data(*rows, max_length=2), "train", letters)
 
 
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_a_response_may_be_messages_alone_or_after_those_of_the_prompt(before: int) -> None:
+    asked = ({"role": "system", "content": "s"}, {"role": "user", "content": "a"})
+    row = {
+        key: [*asked[2 - before :], {"role": "assistant", "content": text}] for key, text in (("chosen", "bc"), ("rejected", "d"))
+    }
+    (pair,) = read_pairs(data(row, prompt=asked), "train", cast("Any", Letters()))
+    assert pair == Pair(codes("|s|a|bc"), codes("|s|a|d"))
+
+
+def test_messages_after_another_prompt_or_without_a_reply_are_refused() -> None:
+    reply, asked = {"role": "assistant", "content": "b"}, {"role": "user", "content": "a"}
+    for row, message in (
+        (
+            {"chosen": [asked, reply], "rejected": [{"role": "user", "content": "c"}, reply]},
+            "f:0 rejected: expected the prompt before",
+        ),
+        ({"chosen": [asked], "rejected": [reply]}, "f:0 chosen: expected messages of which the last is the assistant's.* 'user'"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            read_pairs(data(row, prompt=(asked,)), "train", cast("Any", Letters()))
+    (pair,) = read_pairs(data({"chosen": [asked, reply], "rejected": [reply]}), "train", cast("Any", Letters()))
+    assert pair.chosen == (*codes("ab"), 1)
+
+
 def test_rows_without_a_pair_are_refused_with_their_place() -> None:
     for row in ({"chosen": "b"}, {"chosen": "b", "rejected": None}, {"chosen": "b", "rejected": ["c"]}):
         cfg: Any = SimpleNamespace(data=data(row), actor=SimpleNamespace(model=SimpleNamespace(config=None)))
-        with pytest.raises(ConfigError, match="f:0: expected a text in 'rejected'"):
+        with pytest.raises(ConfigError, match=r"f:0.* expected a (text or messages in 'rejected'|message with the texts)"):
             check_pairs(cfg)
     with pytest.raises(ConfigError, match="rejected_key"):
         data({}, rejected_key="chosen")

@@ -6,18 +6,20 @@ import functools
 import hashlib
 import json
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, cast
+from typing import Final, Literal, cast
 
 from rlinf.core.config import expect_at_least, expect_range
 from rlinf.core.errors import ConfigError
+from rlinf.core.language.answered import read_messages, split_reply
 from rlinf.core.language.problems import Message, Problem, Split
 from rlinf.envs.tasks.rows import Row, check_rows_file, field_of, read_rows, text_field
 from rlinf.envs.tasks.splits import split_of
 
 SPLITS: Final[tuple[Split, Split]] = ("train", "validation")
+_ANSWER_KEY: Final = "answer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,15 +37,18 @@ class Dataset:
     validation_share: float = 0.05
     """The share of `path` that is held out where there is no `validation_path`."""
     prompt_key: str = "prompt"
-    """The field of the question: a text, or a list of messages with `role` and `content`. A field within
-    another one is named by its path, here and in the keys of answer and solution: `reward_model.ground_truth`."""
-    answer_key: str = "answer"
-    """The field of the right answer: a text or a number."""
+    """The field of the question: a text, or a list of messages with `role` and `content`. If the last message is the assistant's,
+    the question is what stands before it, and it is the worked solution. A field within another one is named by its path, here and
+    in the keys of answer and solution: `reward_model.ground_truth`."""
+    answer_key: str = _ANSWER_KEY
+    """The field of the right answer: a text, a number, or messages of which the last is it. Where `prompt_key` names messages that
+    end with the assistant's, a row without the field `answer` has that one as its answer."""
     answer_after: str | None = None
     """The answer is what follows the last of these marks, stripped, such as `####`; None for the whole field. With a mark, the
     whole field is also the worked solution."""
     solution_key: str | None = None
-    """The field of a worked solution for supervised fine-tuning; None for none but that of `answer_after`."""
+    """The field of a worked solution for supervised fine-tuning, a text or messages of which the last is it; None for none but
+    that of `answer_after` or of `prompt_key`."""
     system: str | None = None
     """A system message that goes before each question."""
     chat: bool = True
@@ -130,11 +135,15 @@ class Dataset:
         """The rows with the question that each asks, and where each stands."""
         for place, row in read_rows(Path(path).expanduser(), self.limit, place="data.path"):
             # As JSON a list of messages can be a key, too.
-            yield json.dumps(field_of(row, self.prompt_key, place), ensure_ascii=False), (place, row)
+            yield json.dumps(self._asked(row, place)[0], ensure_ascii=False), (place, row)
 
     def _problem(self, number: int, place: str, row: Row) -> Problem:
-        whole = text_field(row, self.answer_key, place)
-        answer, solution = whole, None
+        prompt, reply = self._asked(row, place)
+        if reply is not None and self.answer_key in (_ANSWER_KEY, self.prompt_key) and _ANSWER_KEY not in row:
+            whole = reply
+        else:
+            whole = self._reply(row, "answer_key", place)
+        answer, solution = whole, reply
         if self.answer_after is not None:
             _, mark, answer = whole.rpartition(self.answer_after)
             if not mark:
@@ -143,33 +152,36 @@ class Dataset:
                 raise ConfigError(f"{place} {self.answer_key}", found, remedy)
             solution = whole
         if self.solution_key is not None:
-            solution = text_field(row, self.solution_key, place)
-        prompt = self._prompt(row, place)
+            solution = self._reply(row, "solution_key", place)
         return Problem(prompt=prompt, answer=answer.strip(), id=number, solution=solution, place=place, row=row)
 
-    def _prompt(self, row: Row, place: str) -> str | tuple[Message, ...]:
-        asked = field_of(row, self.prompt_key, place)
+    def _asked(self, row: Row, place: str) -> tuple[str | tuple[Message, ...], str | None]:
+        """The prompt, and the reply that messages end with."""
+        asked = field_of(row, self.prompt_key, place, setting="data.prompt_key")
         where = f"{place} {self.prompt_key}"
         first: tuple[Message, ...] = () if self.system is None else ({"role": "system", "content": self.system},)
         if isinstance(asked, str):
             if not asked.strip():
                 raise ConfigError(where, "expected a text, found an empty one", "Remove the row.")
-            return (*first, {"role": "user", "content": asked}) if self.chat else asked
-        if not isinstance(asked, Iterable) or not self.chat:
-            raise ConfigError(where, f"expected a text{' or messages' if self.chat else ''}, found {asked!r:.80}")
-        messages = [_message(item, where) for item in cast("Iterable[object]", asked)]
+            return ((*first, {"role": "user", "content": asked}) if self.chat else asked), None
+        if not self.chat:
+            raise ConfigError(where, f"expected a text, found {asked!r:.80}", "Set data.chat: true, or name a field of texts.")
+        messages, reply = split_reply(read_messages(asked, where))
         if not messages:
-            raise ConfigError(where, "expected at least one message, found none")
-        return (*first, *messages)
+            raise ConfigError(where, "expected a message before the assistant's, found none", "Name the field of the questions.")
+        return (*first, *messages), reply
 
-
-def _message(item: object, place: str) -> Message:
-    if isinstance(item, Mapping):
-        message = cast("Mapping[str, object]", item)
-        role, content = message.get("role"), message.get("content")
-        if isinstance(role, str) and isinstance(content, str):
-            return {"role": role, "content": content}
-    raise ConfigError(place, f"expected a message with the texts 'role' and 'content', found {item!r:.80}")
+    def _reply(self, row: Row, setting: Literal["answer_key", "solution_key"], place: str) -> str:
+        """A text, a number, or the last of some messages."""
+        key: str = getattr(self, setting)
+        found = field_of(row, key, place, setting=f"data.{setting}")
+        if not isinstance(found, list) or not any(isinstance(item, Mapping) for item in cast("list[object]", found)):
+            return text_field(row, key, place)
+        _, reply = split_reply(read_messages(cast("object", found), f"{place} {key}"))
+        if reply is None:
+            found = f"expected messages of which the last is the assistant's, found {found!r:.80}"
+            raise ConfigError(f"{place} {key}", found, "Remove the row, or name another field.")
+        return reply
 
 
 def _fingerprint(path: str) -> str:

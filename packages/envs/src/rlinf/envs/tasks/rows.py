@@ -56,13 +56,14 @@ def read_rows(path: Path, limit: int | None = None, *, place: str) -> Iterator[t
             yield f"{path}:{number}", _object(line, f"{path}:{number}")
 
 
-def field_of(row: Row, key: str, place: str) -> object:
+def field_of(row: Row, key: str, place: str, *, setting: str = "") -> object:
     """What a row has there.
 
     Args:
         row: of the file.
         key: the name of the field; one of a mapping within the row has its path, such as `reward_model.ground_truth`.
         place: where the row stands.
+        setting: the key of the configuration that names the field, for the message; "" where none does.
 
     Raises:
         ConfigError: nothing.
@@ -72,7 +73,8 @@ def field_of(row: Row, key: str, place: str) -> object:
         return found
     if key in row:
         raise ConfigError(place, f"nothing is in the field '{key}'", "Remove the row, or name another field.")
-    raise ConfigError(place, f"no field '{key}'", did_you_mean(key, sorted(_paths(row))))
+    remedy = f"{did_you_mean(key, sorted(_paths(row)))}{setting and f' Name one in {setting}.'}"
+    raise ConfigError(place, f"no field '{key}'", remedy)
 
 
 def _inner(value: object, name: str) -> object:
@@ -87,13 +89,13 @@ def _paths(row: Row, before: str = "") -> Iterator[str]:
             yield from _paths(cast("Row", value), f"{before}{name}.")
 
 
-def text_field(row: Row, key: str, place: str) -> str:
-    """A text or a number, as text.
+def text_field(row: Row, key: str, place: str, *, setting: str = "") -> str:
+    """A text or a number, as text; the arguments are those of `field_of`.
 
     Raises:
         ConfigError: there is nothing, or something else.
     """
-    found = field_of(row, key, place)
+    found = field_of(row, key, place, setting=setting)
     # To Python, True is an int.
     if isinstance(found, bool) or not isinstance(found, str | int | float):
         raise ConfigError(f"{place} {key}", f"expected a text or a number, found {found!r:.80}")

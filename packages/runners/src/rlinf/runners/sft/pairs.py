@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from rlinf.core.errors import ConfigError
-from rlinf.core.language.answered import answered_tokens
+from rlinf.core.language.answered import answered_tokens, read_messages, split_reply
 from rlinf.core.language.problems import Problem, Split, Tokenizer
 from rlinf.runners.reasoning.language import ChecksCorpus, problems_of
 from rlinf.runners.sft.schema import PairsDataConfig, RewardModelConfig
@@ -70,17 +71,31 @@ def texts_of(data: PairsDataConfig, split: Split) -> Iterator[str]:
 
 def _texts(data: PairsDataConfig, problem: Problem) -> tuple[str, str]:
     """What was chosen and what was rejected."""
-    found: list[str] = []
-    for key in (data.chosen_key, data.rejected_key):
-        text = problem.row.get(key)
-        if not isinstance(text, str):
-            place = problem.place or f"problem {problem.id}"
-            remedy = (
-                "Choose a task with pairs, such as data.type dataset, and name its fields in data.chosen_key and data.rejected_key."
-            )
-            raise ConfigError(place, f"expected a text in '{key}', found {text!r:.80}", remedy)
-        found.append(text)
-    return found[0], found[1]
+    chosen, rejected = (_text(problem, key) for key in (data.chosen_key, data.rejected_key))
+    return chosen, rejected
+
+
+def _text(problem: Problem, key: str) -> str:
+    """A response: a text, or messages that end with it, before which there is nothing or the prompt."""
+    found, place = problem.row.get(key), problem.place or f"problem {problem.id}"
+    if isinstance(found, str):
+        return found
+    if not isinstance(found, list | tuple):
+        remedy = (
+            "Choose a task with pairs, such as data.type dataset, and name its fields in data.chosen_key and data.rejected_key."
+        )
+        raise ConfigError(place, f"expected a text or messages in '{key}', found {found!r:.80}", remedy)
+    messages = read_messages(cast("object", found), f"{place} {key}")
+    before, reply = split_reply(messages)
+    if reply is None:
+        unlike = f"expected messages of which the last is the assistant's, found one of '{messages[-1]['role']}'"
+        raise ConfigError(f"{place} {key}", unlike, "Remove the row.")
+    asked = problem.prompt if not isinstance(problem.prompt, str) else ({"role": "user", "content": problem.prompt},)
+    # A system message that the task puts first is in none of the two.
+    if before and tuple(asked[-len(before) :]) != before:
+        unlike = f"expected the prompt before the last message, found {before!r:.80}"
+        raise ConfigError(f"{place} {key}", unlike, "A pair is two replies to one prompt; remove the row.")
+    return reply
 
 
 def batches_of(pairs: Sequence[Pair], size: int | None) -> Iterator[Sequence[Pair]]:

@@ -71,9 +71,9 @@ class PairsDataConfig:
     task: TaskConfig = field(metadata=chosen(TASKS, "type"))
     """The task's own fields."""
     chosen_key: str = "chosen"
-    """The field of the response that was preferred, a text."""
+    """The field of the response that was preferred: a text, or messages that end with it, alone or after those of the prompt."""
     rejected_key: str = "rejected"
-    """The field of the response that it was preferred to, a text."""
+    """The field of the response that it was preferred to, in the same forms."""
     val_problems: int = 128
     """Pairs on which the validation loss is measured, the first of the validation split."""
     max_length: int = 512

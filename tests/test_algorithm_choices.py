@@ -61,6 +61,7 @@ def configured(advantage: str, loss: str, *, given: dict[str, Any], **algorithm:
                     "total_num_envs": ENVS,
                     "max_steps_per_rollout_epoch": STEPS,
                     "group_size": given["group_size"],
+                    "auto_reset": False,
                 },
                 "eval": {"episodes": 2, "total_num_envs": 2},
             },

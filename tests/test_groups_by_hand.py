@@ -137,7 +137,8 @@ def rollouts(*, group_size: int, auto_reset: bool, iterations: int) -> Iterator[
             },
             "rollout": {"pipeline_stage_num": 2},
             "actor": {"model": {"model_type": "mlp_policy", "add_value_head": False}, "global_batch_size": ENVS_IN_ALL * STEPS},
-            "algorithm": {"adv_type": "grpo", "loss_type": "ppo_clip"},
+            # A run that compares episodes is refused where they go on.
+            "algorithm": {"adv_type": "reinpp" if auto_reset else "grpo", "loss_type": "ppo_clip"},
         }
     )
     slots = slot_layout(cfg, 2)

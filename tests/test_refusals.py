@@ -373,12 +373,21 @@ GROUPS = ("env.train.group_size=2", "algorithm.adv_type=grpo", "algorithm.loss_t
             r"^algorithm\.recompute_logprobs: .*use_training_pipeline.*Set it to false",
         ),
         ((*PIPELINE, "actor.offload=true"), r"^actor\.offload: leaves the devices to the rollout.*Set it to false, or"),
-        ((*PIPELINE, *GROUPS), r"^env\.train\.auto_reset: lets episodes go on .*compares the rows of a group.*Set it to false"),
     ],
 )
 def test_what_needs_the_whole_rollout_is_not_trained_on_while_it_goes_on(overrides: tuple[str, ...], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         embodied(*overrides)
-    # GRPO on episodes that end with their rollout epoch, and whatever compares nothing.
-    embodied(*PIPELINE, *GROUPS[:3], "env.train.auto_reset=false")
     embodied(*PIPELINE, "env.train.auto_reset=true")
+
+
+def test_groups_are_of_whole_episodes() -> None:
+    """With `auto_reset` an episode can have a row in each of two rollout epochs, and neither has its return."""
+    whole = r"^env\.train\.auto_reset: .*algorithm\.adv_type 'grpo' compares rows as episodes\. Set it to false\."
+    filtered = whole.replace("adv_type 'grpo'", "filter_rewards")
+    bounds = ("algorithm.filter_rewards=true", "algorithm.rewards_upper_bound=0.9", GROUPS[-1])
+    for overrides, message in ((GROUPS, whole), (bounds, filtered)):
+        with pytest.raises(ConfigError, match=message):
+            embodied(*overrides)
+        embodied(*overrides, "env.train.auto_reset=false")
+        embodied(*PIPELINE, *overrides, "env.train.auto_reset=false")

@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 def without_cut_off(rows: Trajectory[Tensor], config: EmbodiedConfig) -> tuple[Trajectory[Tensor], dict[str, Statistic]]:
     """The rows with everything masked of episodes whose outcome nobody knows, where rows of a group are compared.
 
-    With `env.train.auto_reset: false` the end of a rollout epoch cuts off what goes on. An episode that began with the epoch had as
-    many steps as those that it is compared with: not to have been solved in them is an outcome. One that began behind an early end
-    had fewer, and its return would count as that of a failure in the baseline of its group.
+    The end of a rollout epoch cuts off what goes on, as groups are compared with `env.train.auto_reset: false` alone. An episode
+    that began with the epoch had as many steps as those that it is compared with: not to have been solved in them is an outcome.
+    One that began behind an early end had fewer, and its return would count as that of a failure in the baseline of its group.
 
     Args:
         rows: whole groups, with `episode` as `RowCollector` numbers them.
         config: whether any rows are compared, and how episodes are numbered.
     """
     train, compares = config.env.train, "group" in needs_of(config.algorithm.advantage) or config.algorithm.filter_rewards
-    if train.auto_reset or not compares or rows.episode is None:
+    if not compares or rows.episode is None:
         return rows, {}
     # Numbers of episodes start anew at a multiple of T with each rollout epoch; see `RowCollector.finish`.
     late = rows.episode // train.total_num_envs % train.max_steps_per_rollout_epoch != 0

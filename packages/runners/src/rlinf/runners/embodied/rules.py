@@ -70,11 +70,17 @@ def _pipeline(cfg: EmbodiedConfig) -> ConfigError | None:
     if cfg.actor.offload:
         problem = f"leaves the devices to the rollout, during which {key} is to train on them"
         faults.append(ConfigError("actor.offload", problem, f"Set it to false, {remedy}"))
-    compares = "group" in needs_of(cfg.algorithm.advantage) or cfg.algorithm.filter_rewards
-    if compares and cfg.env.train.auto_reset:
-        problem = f"lets episodes go on into the next rollout epoch, and {key} compares the rows of a group within one"
-        faults.append(ConfigError("env.train.auto_reset", problem, f"Set it to false, {remedy}"))
     return together(faults)
+
+
+def _whole_episodes(cfg: EmbodiedConfig) -> ConfigError | None:
+    """A group compares returns of episodes from one initial state; that of a part says nothing of another part."""
+    compared_by = f"algorithm.adv_type '{cfg.algorithm.adv_type}'" if "group" in needs_of(cfg.algorithm.advantage) else ""
+    compared_by = compared_by or ("algorithm.filter_rewards" if cfg.algorithm.filter_rewards else "")
+    if not compared_by or not cfg.env.train.auto_reset:
+        return None
+    problem = f"true lets an episode go on in a row of the next rollout epoch, and {compared_by} compares rows as episodes"
+    return ConfigError("env.train.auto_reset", problem, "Set it to false.")
 
 
 def _overlapped(cfg: PlayedConfig) -> ConfigError | None:
@@ -353,6 +359,7 @@ EMBODIED: Final[Sequence[Rule[EmbodiedConfig]]] = (
     _intervened,
     _batches,
     _pipeline,
+    _whole_episodes,
     _sequences,
     _needs,
     _granularity,

@@ -200,6 +200,66 @@ def test_the_package_of_a_file_is_the_one_that_hydra_gives_it(recipes: Path) -> 
     }
 
 
+TINY, TALL, DEEP, SMALL, BIG = 4, 5, 3, 1, 2
+FILES = {"model/tiny": TINY, "model/tall": TALL, "model/deep": DEEP, "model/part/small": SMALL, "model/part/big": BIG}
+ELSEWHERE = "[on_tiny, model@actor.model: deep, override model/part@actor.model.part: big]"
+
+
+@pytest.mark.filterwarnings("ignore:.*Defaults list is missing")
+@pytest.mark.parametrize(
+    ("defaults", "overrides", "leaves"),
+    [
+        ("[on_tiny, override model: tall, _self_]", [], {"model.height": TALL}),
+        ("[on_tiny, override /model: deep]", [], {"model.depth": DEEP, "model.part.size": SMALL}),
+        ("[on_tiny, override model: deep, override model/part: big]", [], {"model.depth": DEEP, "model.part.size": BIG}),
+        ("[on_tiny, override model: tall]", ["model=deep"], {"model.depth": DEEP, "model.part.size": SMALL}),
+        ("[on_tiny]", ["model=[tiny,tall]"], {"model.width": TINY, "model.height": TALL}),
+        ("[on_tiny]", ["model=deep", "model/part=big"], {"model.depth": DEEP, "model.part.size": BIG}),
+        ("[on_tiny]", ["~model"], {}),
+        ("[on_tiny, model@actor.model: tall]", ["model@actor.model=tiny"], {"model.width": TINY, "actor.model.width": TINY}),
+        (ELSEWHERE, ["~model"], {"actor.model.depth": DEEP, "actor.model.part.size": BIG}),
+        ("[]", ["+model=tiny", "+model@actor.model=tall"], {"model.width": TINY, "actor.model.height": TALL}),
+    ],
+)
+def test_a_file_of_a_folder_is_chosen_as_hydra_does(
+    recipes: Path, defaults: str, overrides: list[str], leaves: dict[str, int]
+) -> None:
+    """By `override` in the defaults, and on the command line; and it is known whose value each is."""
+    (recipes / "model/part").mkdir(parents=True)
+    for name, text in (
+        ("on_tiny", "defaults: [model: tiny, _self_]\n"),
+        ("model/tiny", f"width: {TINY}\n"),
+        ("model/tall", f"height: {TALL}\n"),
+        ("model/deep", f"defaults: [part: small, _self_]\ndepth: {DEEP}\n"),
+        ("model/part/small", f"size: {SMALL}\n"),
+        ("model/part/big", f"size: {BIG}\n"),
+        ("mine", f"defaults: {defaults}\nkind: mine\n"),
+    ):
+        (recipes / f"{name}.yaml").write_text(text)
+    composed = compose_recipe(recipes, "mine", overrides)
+    assert flatten(composed.data) == {"kind": "mine", **leaves}
+    whose = {path: next(name for name, its in FILES.items() if its == value) for path, value in leaves.items()}
+    assert {path: composed.provenance[path] for path in leaves} == {path: f"{name}.yaml" for path, name in whose.items()}
+
+
+@pytest.mark.parametrize(
+    ("defaults", "overrides", "message"),
+    [
+        ("[model: tiny]", ["model=tny"], r"^model: no 'tny' in the folder 'model'\. Did you mean 'tiny'\?"),
+        ("[model@actor.model: tiny, override model@actor.model: tny]", [], r"^model@actor\.model: no 'tny' in the folder 'model'"),
+        ("[model: tiny, override modle: tiny]", [], r"Could not override 'modle'"),
+        ("[override hydra/job_logging: stdout]", [], r"^hydra/job_logging: nothing here reads the settings of Hydra itself"),
+        ("[/hydra/launcher: joblib]", [], r"^hydra/launcher: nothing here reads the settings of Hydra itself"),
+    ],
+)
+def test_a_choice_that_is_not_there_is_refused(recipes: Path, defaults: str, overrides: list[str], message: str) -> None:
+    (recipes / "model").mkdir()
+    (recipes / "model/tiny.yaml").write_text("width: 4\n")
+    (recipes / "mine.yaml").write_text(f"defaults: {defaults}\n")
+    with pytest.raises(ConfigError, match=message):
+        compose_recipe(recipes, "mine", overrides)
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

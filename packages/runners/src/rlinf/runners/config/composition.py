@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from hydra import compose, initialize_config_dir
-from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -18,7 +18,7 @@ from rlinf.core.config.arguments import ArgumentParser
 from rlinf.core.config.provenance import Provenance, flatten
 from rlinf.core.errors import ConfigError, UnknownName, did_you_mean
 from rlinf.runners.config.choices import choices_of, overridden_in_part, replace_parameters
-from rlinf.runners.config.recipe_files import Layer, recipe_layers, refuse_hydra, refuse_sweep, search_path
+from rlinf.runners.config.recipe_files import Layer, chooses, parse_override, recipe_layers, refuse_hydra, search_path
 from rlinf.runners.config.schema import RunConfig
 from rlinf.runners.task_types import TaskType, task_type_of
 
@@ -134,10 +134,15 @@ def compose_recipe(config_dir: Path, name: str, overrides: Sequence[str] = (), *
     if not (config_dir / f"{name}.yaml").is_file():
         raise _no_recipe(name, recipes(config_dir), f" in '{config_dir}'")
     folders = search_path(config_dir, name, bases)
-    layers = recipe_layers(folders, name)
+    parsed = [_parsed(override) for override in overrides]
+    choices = [each for each in parsed if each is not None and chooses(each, folders)]
+    layers = recipe_layers(folders, name, choices)
     origins = {path: layer.file for layer in layers for path in layer.values}
-    forced = [_forced(override) for override in overrides]
-    data, explicit, recipe = _composed(folders, name, forced), _set_by(overrides), _outline(layers) if overrides else None
+    data = _composed(
+        folders, name, [text if each in choices else _forced(text) for text, each in zip(overrides, parsed, strict=True)]
+    )
+    explicit = _set_by([each for each in parsed if each is not None and each not in choices])
+    recipe = _outline(layers) if overrides else None
     try:
         schema = task_type_of(data, recipe).config
         alone, dropped = _merged(layers, schema)
@@ -255,17 +260,20 @@ def _malformed(name: str, error: Exception) -> ConfigError:
     return ConfigError(f"recipe {name}", " ".join(f"{error}{cause}".split()))
 
 
-def _forced(override: str) -> str:
-    """`key=value` as Hydra's `++key=value`: set it, whether or not it is there."""
+def _parsed(override: str) -> Override | None:
+    """What an override says; None if Hydra can't tell."""
     if "=" not in override and not override.startswith("~"):
         raise ConfigError(override, "not an override", "Write key=value, such as runner.max_steps=20.")
     refuse_hydra(override.lstrip("+~").partition("=")[0])
-    refuse_sweep(override)
+    return parse_override(override)
+
+
+def _forced(override: str) -> str:
+    """`key=value` as Hydra's `++key=value`: set it, whether or not it is there."""
     return override if override[0] in "+~" else f"++{override}"
 
 
-def _set_by(overrides: Sequence[str]) -> list[str]:
+def _set_by(overrides: Sequence[Override]) -> list[str]:
     """The dotted paths that overrides set; of a section all that is in it."""
-    parsed = OverridesParser.create().parse_overrides(list(overrides))
-    values: list[tuple[str, Any]] = [(each.key_or_group, each.value()) for each in parsed]
+    values: list[tuple[str, Any]] = [(each.key_or_group, each.value()) for each in overrides]
     return [path for key, value in values for path in {key: None, **flatten(value, key)}]

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any, cast
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from rlinf.core.config.provenance import flatten
-from rlinf.core.errors import ConfigError, did_you_mean
+from rlinf.core.errors import ConfigError, UnknownName, did_you_mean
 
 _SELF = "_self_"
 _GLOBAL = "_global_"
@@ -58,18 +59,28 @@ def search_path(config_dir: Path, name: str, bases: Sequence[Path] = ()) -> tupl
     return tuple(dict.fromkeys(each.resolve() for each in (config_dir, *named, *bases)))
 
 
-def recipe_layers(folders: Sequence[Path], name: str) -> list[Layer]:
+def recipe_layers(folders: Sequence[Path], name: str, choices: Sequence[Override] = ()) -> list[Layer]:
     """The files of a recipe, following `defaults`, in the order in which Hydra merges them.
 
     Args:
         folders: where recipes are, see `search_path`; of two with one name the first counts.
         name: of the recipe, without its ending.
+        choices: overrides that choose from a folder; see `chooses`.
 
     Raises:
         ConfigError: a file is no recipe: not UTF-8, not YAML, no mapping, built on itself, or on one that is not there. The message
             names it.
     """
-    return list(_layers(folders, _Entry(name, ""), "", ()))
+    added = [{each.get_key_element().removeprefix("+"): each.value()} for each in choices if each.is_add()]
+    chosen = {each.get_key_element().removeprefix("~"): each for each in choices if not each.is_add()}
+    options = {key: None if each.is_delete() else each.value() for key, each in chosen.items()}
+    return _Files(folders, options, added).layers(_Entry(name, ""), "", ())
+
+
+def chooses(override: Override, folders: Sequence[Path]) -> bool:
+    """Whether an override chooses a file from a folder (`model=tiny`, `model@actor.model=tiny`), and sets no key."""
+    names = isinstance(override.value(), str | list) or override.is_delete()
+    return names and any((folder / override.key_or_group).is_dir() for folder in folders)
 
 
 def refuse_hydra(*keys: str) -> None:
@@ -85,21 +96,22 @@ def refuse_hydra(*keys: str) -> None:
         raise ConfigError(", ".join(its_own), problem, remedy)
 
 
-def refuse_sweep(override: str) -> None:
-    """Hydra would start a program for each of several values, and advises an option that no program here has.
+def parse_override(override: str) -> Override | None:
+    """What an override says; None if it is malformed, which Hydra reports when it composes.
 
     Raises:
-        ConfigError: the override has several values.
+        ConfigError: it has several values: Hydra would start a program for each, and advises an option that no program here has.
     """
     try:
         parsed = OverridesParser.create().parse_override(override)
-    except HydraException:  # Hydra reports it when it composes
-        return
+    except HydraException:
+        return None
     if parsed.is_sweep_override():
         key = parsed.key_or_group
         problem = f"'{override.partition('=')[2]}' is for several runs, and this is one"
         loop = f"for value in …; do … {key}=$value; done"
         raise ConfigError(key, problem, f"Loop in the shell ({loop}), or write a list as [1,2].")
+    return parsed
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +126,10 @@ class _Entry:
     """What is said of it, which counts before what the file says of itself."""
     optional: bool = False
     """Whether it may be missing."""
+    group: str | None = None
+    """The folder that it is chosen from, if it is written so: `model: tiny`."""
+    override: bool = False
+    """Whether it changes what is chosen elsewhere."""
 
     def package_in(self, outer: str, header: str | None) -> str:
         """Below which its values go."""
@@ -121,38 +137,78 @@ class _Entry:
         own = self.package if self.package is not None else self.folder if header is None else f"{_GLOBAL}.{header}"
         return _join(outer, own).rpartition(_GLOBAL)[2].removeprefix(".")
 
+    def choice_in(self, outer: str) -> str | None:
+        """What Hydra calls the choice: its folder, and its package if that is another."""
+        if self.group is None:
+            return None
+        package = self.package_in(outer, None)
+        return self.group if package == self.group.replace("/", ".") else f"{self.group}@{package or _GLOBAL}"
 
-def _layers(folders: Sequence[Path], entry: _Entry, outer: str, parents: tuple[str, ...]) -> Iterator[Layer]:
-    name = entry.name
-    path = _file(folders, name)
-    if path is None:
-        # Hydra resolves a name that refers to a choice elsewhere in the list.
-        if entry.optional or "${" in name:
-            return
-        known = sorted({str(each.relative_to(folder))[: -len(".yaml")] for folder in folders for each in folder.rglob("*.yaml")})
-        where = " or ".join(f"'{each}'" for each in folders)
-        hint = did_you_mean(name, [each for each in known if each not in parents], label="Recipes")
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """The files that a recipe is made of."""
+
+    folders: Sequence[Path]
+    choices: dict[str, Any]
+    """What is chosen elsewhere than where the choice stands, by its name; None if nothing is."""
+    added: Sequence[Mapping[str, Any]]
+    """What is appended to the defaults of the recipe."""
+
+    def layers(self, entry: _Entry, outer: str, parents: tuple[str, ...]) -> list[Layer]:
+        name = entry.name
+        path = _file(self.folders, name)
+        if path is None:
+            # Hydra resolves a name that refers to a choice elsewhere in the list.
+            if entry.optional or "${" in name:
+                return []
+            raise self._missing(name, parents)
+        if name in parents:
+            raise ConfigError(str(path), f"builds on itself: {' → '.join([*parents, name])}", "Take it out of the defaults.")
+        text = _text(path)
+        sections = dict(_content(path, text, primary=not parents))
+        sections.pop("hydra", None)
+        header = _PACKAGE.match(text)
+        package = entry.package_in(outer, header[1] if header is not None else None)
+        file = f"{name}.yaml" if path.is_relative_to(self.folders[0]) else str(path)
+        group = name.rpartition("/")[0]
+        # Hydra looks for what a recipe of a group names in the folder of that group.
+        entries = list(_entries(path, sections.pop("defaults", []), group))
+        if all(each.name != _SELF for each in entries):
+            entries.append(_Entry(_SELF, ""))
+        if not parents:
+            entries += _entries(path, self.added, group)
+        for each in entries:
+            if each.override:
+                self.choices.setdefault(each.choice_in(package) or "", each.name.rpartition("/")[2])
+        own = Layer(file, {_join(package, key): value for key, value in flatten(sections).items() if key})
+        found = list[Layer]()
+        # As Hydra, the last first: what is overridden there counts in what stands before it.
+        for each in reversed(entries):
+            for chosen in reversed(self._chosen(each, package)):
+                below = [own] if chosen.name == _SELF else self.layers(chosen, package, (*parents, name))
+                found = [*below, *found]
+        return found
+
+    def _chosen(self, entry: _Entry, outer: str) -> list[_Entry]:
+        """What stands for an entry, where it is overridden; nothing for one that overrides."""
+        choice = entry.choice_in(outer)
+        if entry.override or choice not in self.choices:
+            return [] if entry.override else [entry]
+        options: object = self.choices[choice]
+        names = cast("list[object]", options) if isinstance(options, list) else [] if options is None else [options]
+        for each in names:
+            if _file(self.folders, f"{entry.group}/{each}") is None:
+                known = {path.stem for folder in self.folders for path in (folder / str(entry.group)).glob("*.yaml")}
+                raise UnknownName(str(choice), f"no '{each}' in the folder '{entry.group}'", did_you_mean(str(each), sorted(known)))
+        return [replace(entry, name=f"{entry.group}/{each}") for each in names]
+
+    def _missing(self, name: str, parents: tuple[str, ...]) -> ConfigError:
+        known = {str(each.relative_to(folder))[: -len(".yaml")] for folder in self.folders for each in folder.rglob("*.yaml")}
+        where = " or ".join(f"'{each}'" for each in self.folders)
+        hint = did_you_mean(name, sorted(known.difference(parents)), label="Recipes")
         remedy = f"Name the folder of one elsewhere as {_SEARCH_PATH}: [file://FOLDER]. {hint}"
-        raise ConfigError(f"{_file(folders, parents[-1])}: defaults", f"there is no recipe '{name}' in {where}", remedy)
-    if name in parents:
-        raise ConfigError(str(path), f"builds on itself: {' → '.join([*parents, name])}", "Take it out of the defaults.")
-    text = _text(path)
-    sections = dict(_content(path, text, primary=not parents))
-    sections.pop("hydra", None)
-    header = _PACKAGE.match(text)
-    package = entry.package_in(outer, header[1] if header is not None else None)
-    # Hydra looks for what a recipe of a group names in the folder of that group.
-    entries = list(_entries(path, sections.pop("defaults", []), name.rpartition("/")[0]))
-    file = f"{name}.yaml" if path.is_relative_to(folders[0]) else str(path)
-    own = Layer(file, {_join(package, key): value for key, value in flatten(sections).items() if key})
-    for each in entries:
-        if each.name == _SELF:
-            yield own
-        else:
-            yield from _layers(folders, each, package, (*parents, name))
-    # Without `_self_`, Hydra merges a file's own values last.
-    if all(each.name != _SELF for each in entries):
-        yield own
+        return ConfigError(f"{_file(self.folders, parents[-1])}: defaults", f"there is no recipe '{name}' in {where}", remedy)
 
 
 def _file(folders: Sequence[Path], name: str) -> Path | None:
@@ -185,15 +241,18 @@ def _entries(path: Path, defaults: object, group_of_path: str) -> Iterator[_Entr
     for entry in cast("Sequence[object]", defaults):
         chosen = cast("Mapping[object, object]", entry) if isinstance(entry, Mapping) else {"": entry}
         for group, options in chosen.items():
-            optional = str(group).startswith("optional ")
-            group, _, said = str(group).removeprefix("optional ").removeprefix("override ").partition("@")
+            words, _, said = str(group).partition("@")
+            kinds, _, group = words.rpartition(" ")
+            refuse_hydra(group.removeprefix("/"))
             for option in cast("Sequence[object]", options) if isinstance(options, list) else [options]:
                 if not isinstance(option, str | None):
                     problem = f"expected the name of a recipe, found {option!r}"
                     raise ConfigError(f"{path}: defaults", problem, "Write [base, _self_].")
                 if option is not None:
                     name, _, named = option.removesuffix(".yaml").partition("@")
-                    yield replace(_entry(_join_path(group, name), said or named, group_of_path), optional=optional)
+                    found = _entry(_join_path(group, name), said or named, group_of_path)
+                    kind = None if not group or isinstance(options, list) else found.name.rpartition("/")[0]
+                    yield replace(found, optional="optional" in kinds, override="override" in kinds, group=kind)
 
 
 def _entry(written: str, package: str, group_of_path: str) -> _Entry:

@@ -205,7 +205,6 @@ FILES = {"model/tiny": TINY, "model/tall": TALL, "model/deep": DEEP, "model/part
 ELSEWHERE = "[on_tiny, model@actor.model: deep, override model/part@actor.model.part: big]"
 
 
-@pytest.mark.filterwarnings("ignore:.*Defaults list is missing")
 @pytest.mark.parametrize(
     ("defaults", "overrides", "leaves"),
     [

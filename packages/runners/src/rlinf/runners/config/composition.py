@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -239,7 +240,9 @@ def _without(data: Mapping[str, Any], paths: Collection[str], place: str = "") -
 def _composed(folders: Sequence[Path], name: str, overrides: Sequence[str]) -> Mapping[str, Any]:
     beside = ",".join("'file://{}'".format(str(each).replace("'", r"\'")) for each in folders[1:])
     try:
-        with initialize_config_dir(str(folders[0]), version_base="1.3"):
+        with warnings.catch_warnings(), initialize_config_dir(str(folders[0]), version_base="1.3"):
+            # Without `_self_`, a recipe's own values count last, as whoever left it out means it.
+            warnings.filterwarnings("ignore", "In '.*': Defaults list is missing `_self_`")
             composed = compose(config_name=name, overrides=[*overrides, f"hydra.searchpath=[{beside}]"])
     except (HydraException, OmegaConfBaseException, YAMLError) as error:
         raise _malformed(name, error) from error

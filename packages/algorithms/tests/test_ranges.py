@@ -116,7 +116,7 @@ GROUPED = {
 
 
 @pytest.mark.parametrize("name", GROUPED)
-@pytest.mark.parametrize("group", [torch.tensor([0.1, 0.9]), GROUP > 0, ["a", "b"], [0, 1]], ids=str)
+@pytest.mark.parametrize("group", [torch.tensor([0.1, 0.9]), GROUP > 0], ids=str)
 def test_groups_that_are_no_integers_are_refused(name, group):
     with pytest.raises(ShapeError, match=r"\(group\): expected .*integers, found .*\. Number"):
         GROUPED[name](SCORE, group)

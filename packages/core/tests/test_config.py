@@ -6,7 +6,7 @@ import math
 import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import pytest
 from hypothesis import given
@@ -269,6 +269,8 @@ def test_a_range_is_closed_unless_it_is_open() -> None:
             expect_range("gamma", value, 0.0, 1.0, **options)
     with pytest.raises(ConfigError, match=r"n: expected at least 1, found 0"):
         expect_range("n", 0, 1)
+    with pytest.raises(ConfigError, match=r"gamma: expected a number, found '0\.9'"):
+        expect_range("gamma", cast("Any", "0.9"), 0.0, 1.0)
     with pytest.raises(ConfigError, match=r"timeout_s: expected a value in \(0, 1e\+09\], found 1e\+30"):
         expect_seconds("timeout_s", 1e30)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
 import sys
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
 
 from rlinf.algorithms.lazy import torch
 from rlinf.core.config import expect_range
@@ -13,6 +15,33 @@ from rlinf.core.errors import ConfigError, ShapeError, nearest
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+_TENSORS: Final = ("Tensor", "Tensor | None")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def takes_tensors(function: Callable[P, R]) -> Callable[P, R]:
+    """A decorator: what is annotated as a tensor must be one, or None where that is allowed.
+
+    Raises:
+        ShapeError: of the decorated function; the message names the argument, and what was found.
+    """
+    parameters = inspect.signature(function).parameters
+    # Annotations are texts here, so that nothing is imported for their sake.
+    optional = {name: each.annotation != "Tensor" for name, each in parameters.items() if each.annotation in _TENSORS}
+    names, place = tuple(parameters), getattr(function, "__name__", "")
+
+    @functools.wraps(function)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        for name, value in (*zip(names, args, strict=False), *kwargs.items()):
+            if name in optional and not isinstance(value, torch.Tensor) and not (value is None and optional[name]):
+                remedy = "" if value is None else "Make one of numbers: torch.as_tensor(…)."
+                raise ShapeError(f"{place}({name})", f"expected a tensor, found {type(value).__name__}", remedy)
+        return function(*args, **kwargs)
+
+    return checked
 
 
 def expect_shape(place: str, tensor: Tensor, shape: Sequence[int]) -> None:
@@ -77,15 +106,12 @@ def expect_choice(place: str, value: str, choices: Sequence[str]) -> None:
         raise ConfigError(place, f"expected one of {', '.join(choices)}, found {value!r}", remedy)
 
 
-def expect_names(place: str, names: object) -> None:
+def expect_names(place: str, names: Tensor) -> None:
     """Refuses the names of groups or of episodes that are not whole numbers: what is rounded would be one group with another.
 
     Raises:
         ShapeError: the message names `place` and the type.
     """
-    if not isinstance(names, torch.Tensor):
-        remedy = "Number them first: torch.tensor([…])."
-        raise ShapeError(place, f"expected a tensor of integers, found {type(names).__name__}", remedy)
     # A hash above 2²⁴ is not exact in float32, so two groups would silently become one.
     if names.is_floating_point() or names.is_complex() or names.dtype == torch.bool:
         raise ShapeError(place, f"expected integers, found {names.dtype}", "Number the groups, then convert them with .long().")

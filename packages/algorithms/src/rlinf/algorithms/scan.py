@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rlinf.algorithms.checks import expect_shape
+from rlinf.algorithms.checks import expect_shape, takes_tensors
 from rlinf.algorithms.lazy import torch
 from rlinf.core.errors import ShapeError
 
@@ -19,6 +19,7 @@ TILE: Final = 2**18
 """Numbers that each thread scans at once, so that all passes over them find them in its cache."""
 
 
+@takes_tensors
 def scan_from_right(x: Tensor, decay: Tensor) -> Tensor:
     """What each column and all that follow it add up to, discounted.
 

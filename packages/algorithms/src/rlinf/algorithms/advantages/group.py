@@ -11,7 +11,7 @@ from rlinf.algorithms.advantages.estimator import CreditInputs, Estimator
 from rlinf.algorithms.advantages.grouping import Grouping, checked
 from rlinf.algorithms.advantages.score import to_decisions
 from rlinf.algorithms.advantages.statistics import moments
-from rlinf.algorithms.checks import expect_choice, expect_shape
+from rlinf.algorithms.checks import expect_choice, expect_shape, takes_tensors
 from rlinf.algorithms.elementwise import at_least_float32
 from rlinf.algorithms.lazy import torch
 from rlinf.core.config import expect_range
@@ -25,6 +25,7 @@ Scale = Literal["group", "batch", "none"]
 EPSILON: Final = 1e-6
 
 
+@takes_tensors
 def grpo(
     score: Tensor,
     group: Tensor,
@@ -73,6 +74,7 @@ def grpo(
     return advantage.to(torch.promote_types(score.dtype, torch.float32))
 
 
+@takes_tensors
 def rloo(score: Tensor, group: Tensor, *, valid: Tensor | None = None) -> Tensor:
     """REINFORCE with the other rows of the group as the baseline.
 
@@ -94,6 +96,7 @@ def rloo(score: Tensor, group: Tensor, *, valid: Tensor | None = None) -> Tensor
     return grpo(score, group, valid=valid, scale="none", leave_one_out=True)
 
 
+@takes_tensors
 def opo(score: Tensor, group: Tensor, length: Tensor, *, valid: Tensor | None = None) -> Tensor:
     """On-policy RL with the baseline of least variance: the group's mean weighted by length.
 
@@ -123,6 +126,7 @@ def opo(score: Tensor, group: Tensor, length: Tensor, *, valid: Tensor | None = 
     return groups.counted(centred - groups.of_rows(mean)).to(torch.promote_types(score.dtype, torch.float32))
 
 
+@takes_tensors
 def remax(score: Tensor, baseline: Tensor, *, valid: Tensor | None = None) -> Tensor:
     """REINFORCE with the score of the greedy answer as the baseline.
 
@@ -267,6 +271,7 @@ class ReMax(RowEstimator):
         return remax(score, x.need("baseline", by="ReMax"), valid=mask.any(1))
 
 
+@takes_tensors
 def grpo_passk(
     score: Tensor,
     group: Tensor,

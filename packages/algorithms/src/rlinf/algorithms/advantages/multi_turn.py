@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 from rlinf.algorithms.advantages.estimator import CreditInputs, Estimator
 from rlinf.algorithms.advantages.group import EPSILON, GroupEstimator, Scale, grpo
 from rlinf.algorithms.advantages.grouping import Grouping, checked, numbered, pairs
-from rlinf.algorithms.checks import expect_choice, expect_names, expect_shape
+from rlinf.algorithms.checks import expect_choice, expect_names, expect_shape, takes_tensors
 from rlinf.algorithms.lazy import torch
 from rlinf.core.config import expect_range
 from rlinf.core.declarations import Need
@@ -22,6 +22,7 @@ TurnMode = Literal["turn", "trajectory"]
 VideoMode = Literal["frame", "video"]
 
 
+@takes_tensors
 def grpo_dynamic(
     score: Tensor,
     episode: Tensor,
@@ -82,6 +83,7 @@ def grpo_dynamic(
     return episodes.counted(episodes.of_rows(advantage)).to(torch.promote_types(score.dtype, torch.float32))
 
 
+@takes_tensors
 def grpo_video(
     reward: Tensor,
     group: Tensor,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from rlinf.algorithms.advantages.grouping import Grouping
 from rlinf.algorithms.advantages.statistics import EPSILON, whiten
-from rlinf.algorithms.checks import expect_choice, expect_names, expect_shape
+from rlinf.algorithms.checks import expect_choice, expect_names, expect_shape, takes_tensors
 from rlinf.algorithms.elementwise import at_least_float32
 from rlinf.algorithms.lazy import torch
 from rlinf.core.config import expect_range
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 Normalization = Literal["none", "batch", "group"]
 
 
+@takes_tensors
 def normalize_advantages(
     advantage: Tensor,
     mask: Tensor,
@@ -74,6 +75,7 @@ def normalize_advantages(
 LossScale = Literal["none", "group", "episode", "agent", "turn"]
 
 
+@takes_tensors
 def loss_scale(unit: Tensor, mask: Tensor, *, all_reduce: AllReduce | None = None) -> Tensor:
     """What advantages are multiplied with, so that in a mean over decisions every unit counts once.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from rlinf.algorithms.advantages.estimator import CreditInputs, Estimator
 from rlinf.algorithms.advantages.returns import lambda_returns
 from rlinf.algorithms.advantages.transitions import Transitions, transitions
-from rlinf.algorithms.checks import expect_shape
+from rlinf.algorithms.checks import expect_shape, takes_tensors
 from rlinf.algorithms.elementwise import at_least_float32
 from rlinf.algorithms.lazy import torch
 from rlinf.core.config import expect_range
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+@takes_tensors
 def vtrace(
     reward: Tensor,
     value: Tensor,
@@ -136,6 +137,7 @@ class VTrace(Estimator):
         )
 
 
+@takes_tensors
 def retrace(
     reward: Tensor,
     action_value: Tensor,
@@ -185,6 +187,7 @@ def retrace(
     return _corrected("retrace", t, action_value, cut, lam)
 
 
+@takes_tensors
 def q_lambda(
     reward: Tensor,
     action_value: Tensor,
@@ -212,6 +215,7 @@ def q_lambda(
     return _corrected("q_lambda", t, action_value, torch.ones_like(at_least_float32(reward)), lam)
 
 
+@takes_tensors
 def peng_q_lambda(
     reward: Tensor,
     value: Tensor,

@@ -10,7 +10,7 @@ from rlinf.algorithms.advantages.estimator import CreditInputs, Estimator
 from rlinf.algorithms.advantages.grouping import Grouping, checked, pairs
 from rlinf.algorithms.advantages.returns import discounted_returns
 from rlinf.algorithms.advantages.score import at_last_decision
-from rlinf.algorithms.checks import expect_shape
+from rlinf.algorithms.checks import expect_shape, takes_tensors
 from rlinf.algorithms.elementwise import at_least_float32
 from rlinf.algorithms.lazy import torch
 from rlinf.core.config import expect_range
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 EPSILON: Final = 1e-8
 
 
+@takes_tensors
 def optimal_token_baseline(
     reward: Tensor,
     mask: Tensor,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rlinf.algorithms.advantages.estimator import CreditInputs, Estimator
 from rlinf.algorithms.advantages.score import joint
 from rlinf.algorithms.advantages.statistics import whiten
-from rlinf.algorithms.checks import expect_shape
+from rlinf.algorithms.checks import expect_shape, takes_tensors
 from rlinf.algorithms.elementwise import at_least_float32, difference
 from rlinf.algorithms.lazy import torch
 from rlinf.core.config import expect_range
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+@takes_tensors
 def raw(
     reward: Tensor,
     mask: Tensor,
@@ -77,6 +78,7 @@ class Raw(Estimator):
         return {"unbiased": True, "eps": self.eps}
 
 
+@takes_tensors
 def opd_advantage(logprob: Tensor, logprob_teacher: Tensor, *, mask: Tensor | None = None) -> Tensor:
     """The advantage of on-policy distillation.
 

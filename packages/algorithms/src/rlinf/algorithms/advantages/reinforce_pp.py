@@ -11,7 +11,7 @@ from rlinf.algorithms.advantages.grouping import Grouping, checked
 from rlinf.algorithms.advantages.returns import discounted_returns
 from rlinf.algorithms.advantages.score import at_last_decision, row_score
 from rlinf.algorithms.advantages.statistics import whiten
-from rlinf.algorithms.checks import expect_shape
+from rlinf.algorithms.checks import expect_shape, takes_tensors
 from rlinf.algorithms.elementwise import at_least_float32
 from rlinf.algorithms.lazy import torch
 from rlinf.core.config import expect_range
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+@takes_tensors
 def reinforce_plus_plus(
     reward: Tensor,
     mask: Tensor,

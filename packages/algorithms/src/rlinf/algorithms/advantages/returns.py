@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from rlinf.algorithms.advantages.estimator import CreditInputs, Estimator
 from rlinf.algorithms.advantages.normalize import Normalization
 from rlinf.algorithms.advantages.transitions import transitions
+from rlinf.algorithms.checks import takes_tensors
 from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.tiling import by_rows
 from rlinf.core.config import expect_at_least, expect_range
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+@takes_tensors
 def gae(
     reward: Tensor,
     value: Tensor,
@@ -119,6 +121,7 @@ class GAE(Estimator):
         return gae(**x.transitions(by="GAE"), gamma=self.gamma, lam=self.gae_lambda)
 
 
+@takes_tensors
 def td_errors(
     reward: Tensor,
     value: Tensor,
@@ -143,6 +146,7 @@ def td_errors(
     return t.ahead(t.after) - t.now
 
 
+@takes_tensors
 def lambda_returns(
     reward: Tensor,
     value: Tensor,
@@ -171,6 +175,7 @@ def lambda_returns(
     return t.scan(t.ahead(trusted * t.after), t.gamma * onward)
 
 
+@takes_tensors
 def discounted_returns(
     reward: Tensor,
     terminated: Tensor,
@@ -201,6 +206,7 @@ def discounted_returns(
     return t.scan(t.ahead(stops * t.after), t.gamma)
 
 
+@takes_tensors
 def n_step_returns(
     reward: Tensor,
     value: Tensor,

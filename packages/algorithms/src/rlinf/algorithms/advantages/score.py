@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlinf.algorithms.checks import expect_shape
+from rlinf.algorithms.checks import expect_shape, takes_tensors
 from rlinf.algorithms.elementwise import at_least_float32
 from rlinf.algorithms.lazy import torch
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+@takes_tensors
 def row_score(reward: Tensor, mask: Tensor) -> Tensor:
     """What the rewards of a row add up to.
 
@@ -31,6 +32,7 @@ def row_score(reward: Tensor, mask: Tensor) -> Tensor:
     return torch.where(mask.bool(), at_least_float32(reward), 0.0).sum(1)
 
 
+@takes_tensors
 def at_last_decision(score: Tensor, mask: Tensor) -> Tensor:
     """A reward that is paid with the last decision of each row.
 
@@ -53,6 +55,7 @@ def at_last_decision(score: Tensor, mask: Tensor) -> Tensor:
     return torch.where(last, at_least_float32(score)[:, None], 0.0)
 
 
+@takes_tensors
 def to_decisions(advantage: Tensor, mask: Tensor) -> Tensor:
     """The advantage of a row as the advantage of each of its decisions.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rlinf.algorithms.checks import expect_shape
+from rlinf.algorithms.checks import expect_shape, takes_tensors
 from rlinf.algorithms.lazy import torch
 from rlinf.core.config import expect_range
 from rlinf.core.protocols import AllReduce
@@ -36,6 +36,7 @@ def root(variance: Tensor) -> Tensor:
     return torch.where(varies, torch.where(varies, variance, torch.inf).sqrt(), 0.0)
 
 
+@takes_tensors
 def moments(x: Tensor, mask: Tensor, all_reduce: AllReduce | None = None, *, unbiased: bool = False) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation of the unmasked entries of all ranks.
 
@@ -73,6 +74,7 @@ def _sum_over_ranks(value: Tensor, all_reduce: AllReduce | None) -> Tensor:
 EPSILON: Final = 1e-8
 
 
+@takes_tensors
 def whiten(
     x: Tensor,
     mask: Tensor,

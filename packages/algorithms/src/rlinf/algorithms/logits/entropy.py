@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from rlinf.algorithms.checks import takes_tensors
 from rlinf.algorithms.logits.categorical import Categorical, evaluate
 from rlinf.algorithms.logits.vocabulary import restricted
 
 
+@takes_tensors
 def entropy_from_logits(
     logits: Tensor,
     *,

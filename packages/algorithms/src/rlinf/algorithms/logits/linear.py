@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
 
-from rlinf.algorithms.checks import expect_shape
+from rlinf.algorithms.checks import expect_shape, takes_tensors
 from rlinf.algorithms.elementwise import at_least_float32
 from rlinf.algorithms.logits.categorical import Categorical, Upstream, differentiate, indices
 from rlinf.core.errors import ShapeError
@@ -21,6 +21,7 @@ CHUNK: Final = 2**24
 """Logits of a chunk of more: rows enough for a matrix product at full speed."""
 
 
+@takes_tensors
 def logprob_from_hidden(
     hidden: Tensor,
     weight: Tensor,

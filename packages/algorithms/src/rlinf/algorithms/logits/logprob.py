@@ -5,10 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from rlinf.algorithms.checks import takes_tensors
 from rlinf.algorithms.logits.categorical import Categorical, evaluate
 from rlinf.algorithms.logits.vocabulary import positions, restricted
 
 
+@takes_tensors
 def logprob_from_logits(
     logits: Tensor,
     tokens: Tensor,
@@ -45,6 +47,7 @@ def logprob_from_logits(
     return _evaluate(head, logits, tokens, allowed, with_entropy=False)[0]
 
 
+@takes_tensors
 def logprob_and_entropy_from_logits(
     logits: Tensor,
     tokens: Tensor,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, get_args
 
-from rlinf.algorithms.checks import expect_choice, expect_shape
+from rlinf.algorithms.checks import expect_choice, expect_shape, takes_tensors
 from rlinf.algorithms.compat.words import CORRECTIONS
 from rlinf.algorithms.elementwise import at_least_float32
 from rlinf.algorithms.lazy import torch
@@ -54,6 +54,7 @@ class Correction:
         return Correction(self.weight * other.weight, self.keep & other.keep, observed, {**self.by_row, **other.by_row})
 
 
+@takes_tensors
 def truncated_importance(
     logprob_train: Tensor, logprob_rollout: Tensor, mask: Tensor, *, level: Level = "token", low: float = 0.0, high: float = 2.0
 ) -> Correction:
@@ -87,6 +88,7 @@ def truncated_importance(
     return Correction(weight, keep, {**_observed_weight(weight), "rollout_truncated": (keep & (weight != ratio)).float()})
 
 
+@takes_tensors
 def masked_importance(
     logprob_train: Tensor, logprob_rollout: Tensor, mask: Tensor, *, level: Level = "token", low: float = 0.5, high: float = 5.0
 ) -> Correction:
@@ -108,6 +110,7 @@ def masked_importance(
     return Correction(torch.where(valid, ratio, 0.0), keep, {**_observed_weight(torch.where(keep, ratio, 0.0)), **dropped})
 
 
+@takes_tensors
 def rejection(
     logprob_train: Tensor,
     logprob_rollout: Tensor,
@@ -148,6 +151,7 @@ def rejection(
     return Correction(valid.to(ratio.dtype), keep, {"rollout_dropped": (valid & ~keep).float()})
 
 
+@takes_tensors
 def geometric_rejection(
     logprob_train: Tensor, logprob_rollout: Tensor, mask: Tensor, *, low: float, high: float, inverse: bool = False
 ) -> Correction:
@@ -176,6 +180,7 @@ def geometric_rejection(
     return rejection(logprob_train, logprob_rollout, mask, level="geometric", low=low, high=high, inverse=inverse)
 
 
+@takes_tensors
 def divergence_rejection(
     logprob_train: Tensor, logprob_rollout: Tensor, mask: Tensor, *, criterion: Divergence, threshold: float
 ) -> Correction:
@@ -226,6 +231,7 @@ def check_criterion(criterion: str, threshold: float, *, place: str) -> None:
     expect_range(place.format("threshold"), threshold, 0.0, float("inf"))
 
 
+@takes_tensors
 def veto(logprob_train: Tensor, logprob_rollout: Tensor, mask: Tensor, *, threshold: float) -> Correction:
     """Drops a row in which a single decision is all but impossible for the trainer.
 
@@ -254,6 +260,7 @@ def veto(logprob_train: Tensor, logprob_rollout: Tensor, mask: Tensor, *, thresh
     return Correction(valid.to(ratio.dtype), keep, {"rollout_vetoed": (valid & ~keep).float()})
 
 
+@takes_tensors
 def self_normalised(
     correction: Correction, mask: Tensor, *, by_row: bool = False, all_reduce: AllReduce | None = None
 ) -> Correction:

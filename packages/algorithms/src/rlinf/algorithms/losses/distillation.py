@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from rlinf.algorithms.checks import expect_shape
+from rlinf.algorithms.checks import expect_shape, takes_tensors
 from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.losses.policy.reinforce import policy_gradient
 from rlinf.algorithms.losses.policy_loss import LossInputs, PolicyLoss
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+@takes_tensors
 def opd(logprob: Tensor, advantage: Tensor, mask: Tensor, *, aggregation: Aggregation = TOKEN_MEAN) -> LossOutput[Tensor]:
     """On-policy distillation: the policy gradient whose advantage is what a teacher says of the student's own decisions.
 
@@ -63,6 +64,7 @@ class OPD(PolicyLoss):
         return opd_terms(logprob, advantage, x.mask)
 
 
+@takes_tensors
 def forward_kl(
     student: Tensor, teacher: Tensor, mask: Tensor, *, temperature: float = 1.0, aggregation: Aggregation = TOKEN_MEAN
 ) -> LossOutput[Tensor]:
@@ -90,6 +92,7 @@ def forward_kl(
     return _summed(_divergence(teacher, student), mask, aggregation)
 
 
+@takes_tensors
 def reverse_kl(
     student: Tensor, teacher: Tensor, mask: Tensor, *, temperature: float = 1.0, aggregation: Aggregation = TOKEN_MEAN
 ) -> LossOutput[Tensor]:
@@ -104,6 +107,7 @@ def reverse_kl(
     return _summed(_divergence(student, teacher), mask, aggregation)
 
 
+@takes_tensors
 def generalized_jsd(
     student: Tensor,
     teacher: Tensor,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlinf.algorithms.checks import expect_leading
+from rlinf.algorithms.checks import expect_leading, takes_tensors
 from rlinf.algorithms.losses.terms import TOKEN_MEAN, Terms, in_tiles, per_decision, zero_masked
 from rlinf.core.data import LossOutput
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+@takes_tensors
 def entropy_loss(entropy: Tensor, mask: Tensor) -> LossOutput[Tensor]:
     """The negative entropy, so that minimising it keeps a policy undecided.
 

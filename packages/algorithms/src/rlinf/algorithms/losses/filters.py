@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from rlinf.algorithms.advantages.grouping import Grouping, checked
-from rlinf.algorithms.checks import expect_ordered, expect_shape
+from rlinf.algorithms.checks import expect_ordered, expect_shape, takes_tensors
 from rlinf.algorithms.elementwise import difference
 from rlinf.algorithms.lazy import no_grad
 from rlinf.algorithms.losses.ratio import at_granularity, check_logprobs
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+@takes_tensors
 def dynamic_sampling(
     score: Tensor, group: Tensor, *, low: float | None = None, high: float | None = None, tolerance: float = 0.0
 ) -> Tensor:
@@ -54,6 +55,7 @@ def dynamic_sampling(
     return groups.of_rows(keep)
 
 
+@takes_tensors
 def overlong_filtering(mask: Tensor, truncated: Tensor) -> Tensor:
     """Takes the rows that a limit cut off out of the loss: nobody knows how they would have ended.
 
@@ -78,6 +80,7 @@ def overlong_filtering(mask: Tensor, truncated: Tensor) -> Tensor:
     return valid & ~(valid & truncated.bool()).any(1, keepdim=True)
 
 
+@takes_tensors
 @no_grad
 def opsm(logprob: Tensor, logprob_old: Tensor, advantage: Tensor, mask: Tensor, *, delta: float) -> Tensor:
     """Off-policy sequence masking (OPSM): bad rows that the policy has left behind teach nothing.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from rlinf.algorithms.checks import expect_choice, expect_shape
+from rlinf.algorithms.checks import expect_choice, expect_shape, takes_tensors
 from rlinf.algorithms.elementwise import at_least_float32
 from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, per_decision, summed, zero_masked
@@ -24,6 +24,7 @@ Form = Literal["mse", "dpo"]
 TimeWeight = Literal["constant", "t", "1-t", "inv_t2", "inv_t3"]
 
 
+@takes_tensors
 def nft(
     prediction: Tensor,
     prediction_old: Tensor,
@@ -141,6 +142,7 @@ class NFT:
         return LossOutput(total=summed_up.total / draws, weight=summed_up.weight / draws, metrics=summed_up.metrics)
 
 
+@takes_tensors
 def advantage_to_unit(advantage: Tensor, *, clip: float) -> Tensor:
     """An advantage as the probability that a decision was a good one.
 
@@ -162,6 +164,7 @@ def advantage_to_unit(advantage: Tensor, *, clip: float) -> Tensor:
     return 0.5 + 0.5 * (at_least_float32(advantage) / clip).clamp(-1.0, 1.0)
 
 
+@takes_tensors
 def time_weight(time: Tensor, *, weighting: TimeWeight) -> Tensor:
     """How much the error at a time of the flow counts.
 

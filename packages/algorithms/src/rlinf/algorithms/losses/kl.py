@@ -6,7 +6,7 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from rlinf.algorithms.checks import expect_shape
+from rlinf.algorithms.checks import expect_shape, takes_tensors
 from rlinf.algorithms.compat.words import KL_TYPES
 from rlinf.algorithms.elementwise import at_least_float32, bounded
 from rlinf.algorithms.lazy import torch
@@ -25,6 +25,7 @@ KLType = Literal["k1", "kl", "abs", "k2", "mse", "k3", "low_var_kl", "k1+", "kl+
 _KINDS = ("k1", "abs", "k2", "k3", "low_var_kl")
 
 
+@takes_tensors
 def kl_penalty(logprob: Tensor, logprob_ref: Tensor, kind: KLType) -> Tensor:
     """Estimates KL(π ‖ π_ref) from one sample of π each.
 
@@ -91,6 +92,7 @@ def _estimate(toward: Tensor, kind: str) -> Tensor:
     return bounded(near.expm1() - near, high=10.0)
 
 
+@takes_tensors
 def kl_loss(
     logprob: Tensor, logprob_ref: Tensor, mask: Tensor, *, kind: KLType = "k3", aggregation: Aggregation = TOKEN_MEAN
 ) -> LossOutput[Tensor]:
@@ -132,6 +134,7 @@ def kl_terms(logprob: Tensor, logprob_ref: Tensor, mask: Tensor, kind: KLType) -
     return Terms(loss, {"kl_ref": loss.detach()})
 
 
+@takes_tensors
 def reward_with_kl(
     reward: Tensor, logprob: Tensor, logprob_ref: Tensor, mask: Tensor, *, beta: float, kind: KLType = "k1"
 ) -> Tensor:

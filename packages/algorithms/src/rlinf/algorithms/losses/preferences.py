@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlinf.algorithms.checks import expect_shape
+from rlinf.algorithms.checks import expect_shape, takes_tensors
 from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.losses.terms import Terms, summed, zero_masked
 from rlinf.core.config import expect_range
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+@takes_tensors
 def dpo(
     logprob_chosen: Tensor,
     logprob_rejected: Tensor,

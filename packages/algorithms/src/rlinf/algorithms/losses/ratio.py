@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from rlinf.algorithms.checks import expect_shape
+from rlinf.algorithms.checks import expect_shape, takes_tensors
 from rlinf.algorithms.elementwise import at_least_float32, bounded
 from rlinf.algorithms.lazy import no_grad, torch
 from rlinf.algorithms.losses.terms import like, zero_masked
@@ -104,6 +104,7 @@ def check_logprobs(place: str, advantage: Tensor, mask: Tensor, *, logprob: Tens
     expect_shape(f"{place}(advantage)", advantage, logprob.shape[:2])
 
 
+@takes_tensors
 def at_granularity(x: Tensor, granularity: Granularity, executed: Tensor | None = None) -> Tensor:
     """Adds log-probabilities, or entropies, of the parts of a decision up to what counts as one action.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlinf.algorithms.checks import expect_shape
+from rlinf.algorithms.checks import expect_shape, takes_tensors
 from rlinf.algorithms.elementwise import difference
 from rlinf.algorithms.lazy import no_grad, torch
 from rlinf.algorithms.losses.ratio import LOG_RATIO_BOUND, at_granularity
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+@takes_tensors
 @no_grad
 def mismatch(logprob_train: Tensor, logprob_rollout: Tensor, mask: Tensor) -> dict[str, Tensor]:
     """How far trainer and rollout engine are apart, decision by decision.
@@ -46,6 +47,7 @@ def mismatch(logprob_train: Tensor, logprob_rollout: Tensor, mask: Tensor) -> di
     return {"rollout_kl": -d, "rollout_k3": bounded.expm1() - bounded, "rollout_chi2": (2.0 * bounded).expm1()}
 
 
+@takes_tensors
 @no_grad
 def perplexity(logprob_train: Tensor, logprob_rollout: Tensor, mask: Tensor) -> dict[str, Tensor]:
     """How surprised trainer and rollout engine are of each row, and how far apart their surprises are.

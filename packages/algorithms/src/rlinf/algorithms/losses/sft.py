@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlinf.algorithms.checks import expect_shape
+from rlinf.algorithms.checks import expect_shape, takes_tensors
 from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, summed, zero_masked
 from rlinf.core.config import expect_range
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+@takes_tensors
 def sft_loss(
     logprob: Tensor,
     mask: Tensor,

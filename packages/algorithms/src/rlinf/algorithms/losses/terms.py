@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
-from rlinf.algorithms.checks import expect_shape
+from rlinf.algorithms.checks import expect_shape, takes_tensors
 from rlinf.algorithms.compat.words import AGGREGATIONS
 from rlinf.algorithms.elementwise import at_least_float32, keep
 from rlinf.algorithms.lazy import no_grad, torch
@@ -139,7 +139,13 @@ def summed(terms: Terms, mask: Tensor, aggregation: Aggregation = TOKEN_MEAN) ->
 
 
 def sums_of(terms: Terms, mask: Tensor, aggregation: Aggregation) -> tuple[Tensor, Tensor, Tensor]:
-    """The total and the weight, each `[]`, and what `metrics_of` reads; all three add up over any split into rows."""
+    """The total and the weight, each `[]`, and what `metrics_of` reads; all three add up over any split into rows.
+
+    Raises:
+        ConfigError: `aggregation` is something else, such as a mode alone.
+    """
+    if not isinstance(aggregation, Aggregation):
+        raise ConfigError("aggregation", f"expected an Aggregation, found {aggregation!r}", "Write Aggregation(mode).")
     decisions = mask.bool().sum(1).to(terms.loss.dtype)
     factor, weight = aggregation.of_rows(decisions)
     # All factors of a mean over tokens are 1: a product with them would be one more pass.
@@ -175,6 +181,7 @@ def metrics_of(
     return metrics
 
 
+@takes_tensors
 def aggregate(loss: Tensor, mask: Tensor, aggregation: Aggregation = TOKEN_MEAN) -> LossOutput[Tensor]:
     """Any loss of decisions as a sum and its weight, whose ratio over the whole batch is the mean that `aggregation` names.
 

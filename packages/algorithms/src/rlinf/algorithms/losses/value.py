@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rlinf.algorithms.checks import expect_shape
+from rlinf.algorithms.checks import expect_shape, takes_tensors
 from rlinf.algorithms.elementwise import above, bounded, distance, larger
 from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, in_tiles, zero_masked
 from rlinf.core.config import expect_range
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+@takes_tensors
 def clipped_value_loss(
     value: Tensor,
     value_old: Tensor,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from rlinf.algorithms.checks import expect_shape
+from rlinf.algorithms.checks import expect_shape, takes_tensors
 from rlinf.algorithms.elementwise import at_least_float32
 from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.objectives.rows import Rows, expect_rows
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+@takes_tensors
 def awr_weights(advantage: Tensor, *, beta: float, max_weight: float = 20.0) -> Tensor:
     """How much each action is worth imitating.
 
@@ -41,6 +42,7 @@ def awr_weights(advantage: Tensor, *, beta: float, max_weight: float = 20.0) -> 
     return (beta * at_least_float32(advantage.detach())).exp().clamp(max=max_weight)
 
 
+@takes_tensors
 def awac_weights(advantage: Tensor, *, beta: float, mask: Tensor | None = None) -> Tensor:
     """How much each action is worth imitating, relative to the rest of the batch.
 
@@ -71,6 +73,7 @@ def awac_weights(advantage: Tensor, *, beta: float, mask: Tensor | None = None) 
     return torch.where(valid, valid.sum() * logit.softmax(0), 0.0)
 
 
+@takes_tensors
 def weighted_bc_loss(logprob: Tensor, factor: Tensor, *, weight: Tensor | None = None) -> LossOutput[Tensor]:
     """Cloning with a factor for each action.
 
@@ -96,6 +99,7 @@ def weighted_bc_loss(logprob: Tensor, factor: Tensor, *, weight: Tensor | None =
     return rows.output(loss, {"actor_loss": loss, "advantage_weight": factor})
 
 
+@takes_tensors
 def lookahead_advantages(reward: Tensor, value: Tensor, *, steps: int) -> Tensor:
     """How much further the next N steps of a recorded episode led than was expected.
 
@@ -127,6 +131,7 @@ def lookahead_advantages(reward: Tensor, value: Tensor, *, steps: int) -> Tensor
     return earned[later] - earned[now] + expected[later] - expected[now]
 
 
+@takes_tensors
 def worst_of_ensemble(advantage: Tensor) -> Tensor:
     """What the least hopeful of N critics says of each decision.
 
@@ -150,6 +155,7 @@ def worst_of_ensemble(advantage: Tensor) -> Tensor:
     return advantage.detach().amin(0)
 
 
+@takes_tensors
 def advantage_threshold(advantage: Tensor, *, positive_fraction: float = 0.3, mask: Tensor | None = None) -> float:
     """The advantage that a given fraction of decisions reaches.
 
@@ -180,6 +186,7 @@ def advantage_threshold(advantage: Tensor, *, positive_fraction: float = 0.3, ma
     return low if low == high else low + (position - math.floor(position)) * (high - low)
 
 
+@takes_tensors
 def advantage_labels(
     advantage: Tensor, *, threshold: float, strict: bool = False, forced: Tensor | None = None, mask: Tensor | None = None
 ) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from rlinf.algorithms.checks import expect_shape
+from rlinf.algorithms.checks import expect_shape, takes_tensors
 from rlinf.algorithms.elementwise import at_least_float32, distance
 from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.objectives.rows import Rows, coefficient
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+@takes_tensors
 def uniform_log_density(low: Tensor, high: Tensor) -> Tensor:
     """The log-density of an action drawn evenly from a box.
 
@@ -35,6 +36,7 @@ def uniform_log_density(low: Tensor, high: Tensor) -> Tensor:
     return -(at_least_float32(high) - at_least_float32(low)).log().sum()
 
 
+@takes_tensors
 def cql_penalty(
     q: Tensor,
     q_samples: Tensor,
@@ -80,6 +82,7 @@ def cql_penalty(
     return temperature * (logit.logsumexp(1) - math.log(samples)) - q_data
 
 
+@takes_tensors
 def cql_critic_loss(
     q: Tensor,
     target: Tensor,
@@ -124,6 +127,7 @@ def cql_critic_loss(
     return rows.output(loss, observed, td_error=far)
 
 
+@takes_tensors
 def cql_alpha_loss(alpha: Tensor, penalty: Tensor, *, gap: float, weight: Tensor | None = None) -> LossOutput[Tensor]:
     """What the weight of the penalty minimises: it rises while the penalty is above the gap.
 
@@ -149,6 +153,7 @@ def cql_alpha_loss(alpha: Tensor, penalty: Tensor, *, gap: float, weight: Tensor
     return rows.output(loss, {"cql_alpha_loss": loss, "cql_alpha": at_least_float32(alpha).expand_as(loss)})
 
 
+@takes_tensors
 def cql_discrete_penalty(q_all: Tensor, action: Tensor, *, weight: Tensor | None = None) -> Tensor:
     """How much higher a critic values some action than the data's, where actions can be counted.
 

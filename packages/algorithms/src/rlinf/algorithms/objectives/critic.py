@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from rlinf.algorithms.checks import expect_choice, expect_fraction, expect_shape
+from rlinf.algorithms.checks import expect_choice, expect_fraction, expect_shape, takes_tensors
 from rlinf.algorithms.elementwise import at_least_float32, distance
 from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.objectives.rows import Aggregate, Rows, expect_rows
@@ -20,6 +20,7 @@ Bootstrap = Literal["standard", "always"]
 """Whether the value of the next state counts only where the task went on, or always."""
 
 
+@takes_tensors
 def aggregate_q(q: Tensor, *, aggregate: Aggregate = "min", subset: Tensor | Sequence[int] | None = None) -> Tensor:
     """One value from those of several critics.
 
@@ -51,6 +52,7 @@ def aggregate_q(q: Tensor, *, aggregate: Aggregate = "min", subset: Tensor | Seq
     return asked.amin(1) if aggregate == "min" else asked.mean(1)
 
 
+@takes_tensors
 def td_target(
     reward: Tensor, terminated: Tensor, value_next: Tensor, *, gamma: float | Tensor, bootstrap: Bootstrap = "standard"
 ) -> Tensor:
@@ -89,6 +91,7 @@ def td_target(
     return (at_least_float32(reward) + gamma * after).detach()
 
 
+@takes_tensors
 def critic_loss(q: Tensor, target: Tensor, *, huber_delta: float | None = None, weight: Tensor | None = None) -> LossOutput[Tensor]:
     """How far several critics are from one target.
 
@@ -121,6 +124,7 @@ def critic_loss(q: Tensor, target: Tensor, *, huber_delta: float | None = None, 
     return rows.output(loss, observed, td_error=distance_of_row)
 
 
+@takes_tensors
 def td_error(q: Tensor, target: Tensor) -> Tensor:
     """How surprised the critics are, which is what prioritised replay ranks transitions by.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rlinf.algorithms.checks import takes_tensors
 from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.objectives.critic import Bootstrap, critic_loss
 from rlinf.algorithms.objectives.rows import Aggregate
@@ -45,6 +46,7 @@ def _both_ends(ends: Sequence[Tensor]) -> Tensor:
     return torch.cat([now, after])
 
 
+@takes_tensors
 def joint_parts(q_joint: Tensor) -> tuple[Tensor, Tensor]:
     """What the critics said of each end: the inverse of `joint_batch`.
 
@@ -63,6 +65,7 @@ def joint_parts(q_joint: Tensor) -> tuple[Tensor, Tensor]:
     return now, after.detach()
 
 
+@takes_tensors
 def crossq_critic_loss(
     q_joint: Tensor,
     reward: Tensor,

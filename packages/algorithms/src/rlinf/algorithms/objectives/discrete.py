@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rlinf.algorithms.checks import takes_tensors
 from rlinf.algorithms.elementwise import at_least_float32
 from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.objectives.critic import Bootstrap, aggregate_q, critic_loss, td_target
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+@takes_tensors
 def q_learning_target(
     reward: Tensor, terminated: Tensor, q_next: Tensor, *, gamma: float | Tensor, bootstrap: Bootstrap = "standard"
 ) -> Tensor:
@@ -28,6 +30,7 @@ def q_learning_target(
     return double_q_target(reward, terminated, q_next, q_next, gamma=gamma, bootstrap=bootstrap)
 
 
+@takes_tensors
 def double_q_target(
     reward: Tensor,
     terminated: Tensor,
@@ -51,6 +54,7 @@ def double_q_target(
     return td_target(reward, terminated, chosen, gamma=gamma, bootstrap=bootstrap)
 
 
+@takes_tensors
 def q_learning_loss(
     q: Tensor, action: Tensor, target: Tensor, *, huber_delta: float | None = None, weight: Tensor | None = None
 ) -> LossOutput[Tensor]:
@@ -82,6 +86,7 @@ def q_learning_loss(
     return critic_loss(taken, target, huber_delta=huber_delta, weight=weight)
 
 
+@takes_tensors
 def expected_logprob(logprob: Tensor) -> Tensor:
     """The mean log-probability of a policy over countable actions: minus its entropy.
 
@@ -104,6 +109,7 @@ def expected_logprob(logprob: Tensor) -> Tensor:
     return (prob * finite).sum(1)
 
 
+@takes_tensors
 def discrete_sac_target(
     reward: Tensor,
     terminated: Tensor,
@@ -134,6 +140,7 @@ def discrete_sac_target(
     return td_target(reward, terminated, (prob * value).sum(1), gamma=gamma, bootstrap=bootstrap)
 
 
+@takes_tensors
 def discrete_sac_actor_loss(
     logprob: Tensor, q: Tensor, *, alpha: float | Tensor, aggregate: Aggregate = "min", weight: Tensor | None = None
 ) -> LossOutput[Tensor]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlinf.algorithms.checks import expect_fraction, expect_shape
+from rlinf.algorithms.checks import expect_fraction, expect_shape, takes_tensors
 from rlinf.algorithms.elementwise import at_least_float32, distance
 from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.objectives.rows import Rows, expect_rows
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+@takes_tensors
 def categorical_projection(position: Tensor, prob: Tensor, atoms: Tensor) -> Tensor:
     """A histogram moved onto fixed atoms: each mass is shared between its two neighbours, so that the mean stays.
 
@@ -49,6 +50,7 @@ def categorical_projection(position: Tensor, prob: Tensor, atoms: Tensor) -> Ten
     return (mass[:, :, None] * share.clamp(min=0.0)).sum(1)
 
 
+@takes_tensors
 def categorical_target(reward: Tensor, terminated: Tensor, prob_next: Tensor, atoms: Tensor, *, gamma: float | Tensor) -> Tensor:
     """The histogram that a categorical critic should say.
 
@@ -80,6 +82,7 @@ def categorical_target(reward: Tensor, terminated: Tensor, prob_next: Tensor, at
     return categorical_projection(position, prob_next, atoms)
 
 
+@takes_tensors
 def categorical_loss(logit: Tensor, target: Tensor, *, weight: Tensor | None = None) -> LossOutput[Tensor]:
     """How far a categorical critic is from the histogram that it should say.
 
@@ -104,6 +107,7 @@ def categorical_loss(logit: Tensor, target: Tensor, *, weight: Tensor | None = N
     return rows.output(loss, {"critic_loss": loss})
 
 
+@takes_tensors
 def quantile_huber_loss(
     quantile: Tensor, target: Tensor, *, kappa: float = 1.0, tau: Tensor | None = None, weight: Tensor | None = None
 ) -> LossOutput[Tensor]:

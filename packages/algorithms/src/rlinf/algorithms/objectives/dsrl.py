@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rlinf.algorithms.checks import expect_shape
+from rlinf.algorithms.checks import expect_shape, takes_tensors
 from rlinf.algorithms.elementwise import at_least_float32, distance
 from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.objectives.critic import Bootstrap, aggregate_q
@@ -43,6 +43,7 @@ def chunk_discount(gamma: float, steps: int | Tensor) -> float | Tensor:
     return gamma**steps
 
 
+@takes_tensors
 def bounded_noise(raw: Tensor, logprob: Tensor, *, bound: float = 1.0) -> tuple[Tensor, Tensor]:
     """Noise that stays where the frozen policy has seen any, with its log-probability.
 
@@ -71,6 +72,7 @@ def bounded_noise(raw: Tensor, logprob: Tensor, *, bound: float = 1.0) -> tuple[
     return bound * u.tanh(), at_least_float32(logprob) - shrink.reshape(raw.shape[0], -1).sum(1)
 
 
+@takes_tensors
 def dsrl_target(
     reward: Tensor,
     terminated: Tensor,
@@ -112,6 +114,7 @@ def dsrl_target(
     )
 
 
+@takes_tensors
 def noise_critic_loss(
     q_noise: Tensor, q_action: Tensor, *, aggregate: Aggregate = "mean", weight: Tensor | None = None
 ) -> LossOutput[Tensor]:

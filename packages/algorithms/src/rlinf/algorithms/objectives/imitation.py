@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from rlinf.algorithms.checks import expect_choice, expect_leading, expect_shape
+from rlinf.algorithms.checks import expect_choice, expect_leading, expect_shape, takes_tensors
 from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.objectives.rows import Rows, expect_rows
 from rlinf.core.config import expect_at_least, expect_range
@@ -18,6 +18,7 @@ Norm = Literal["l2", "l1"]
 """The square of a difference, or its absolute value."""
 
 
+@takes_tensors
 def bc_loss(logprob: Tensor, *, executed: Tensor | None = None, weight: Tensor | None = None) -> LossOutput[Tensor]:
     """How unlikely the policy finds what the data did.
 
@@ -47,6 +48,7 @@ def bc_loss(logprob: Tensor, *, executed: Tensor | None = None, weight: Tensor |
     return rows.output(loss, {"bc_loss": loss})
 
 
+@takes_tensors
 def action_loss(
     action: Tensor, action_data: Tensor, *, norm: Norm = "l2", executed: Tensor | None = None, weight: Tensor | None = None
 ) -> LossOutput[Tensor]:
@@ -126,6 +128,7 @@ def _mean(x: Tensor, executed: Tensor | None) -> Tensor:
     return x.flatten(1).sum(1) / count.clamp(min=1)
 
 
+@takes_tensors
 def hg_dagger_mask(intervened: Tensor, *, executed: Tensor | None = None) -> Tensor:
     """The steps that a human decided: all that HG-DAgger learns from.
 
@@ -199,6 +202,7 @@ def expert_mask(rows: int, *, share: float, generator: torch.Generator) -> Tenso
     return torch.rand(rows, generator=generator, dtype=torch.float64) < share
 
 
+@takes_tensors
 def mixed_action(expert: Tensor, learner: Tensor, mask: Tensor) -> Tensor:
     """What is executed: the expert's action where the mask says so, else the learner's.
 

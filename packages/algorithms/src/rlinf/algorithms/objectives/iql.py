@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rlinf.algorithms.checks import takes_tensors
 from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.objectives.awr import awr_weights
 from rlinf.algorithms.objectives.critic import Bootstrap, aggregate_q, critic_loss, td_target
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+@takes_tensors
 def expectile_loss(error: Tensor, *, expectile: float) -> Tensor:
     """The asymmetric square whose minimum is an expectile; 0.5 is the mean, 1 nearly the maximum.
 
@@ -37,6 +39,7 @@ def expectile_loss(error: Tensor, *, expectile: float) -> Tensor:
     return torch.where(error < 0, (1.0 - expectile) * square, expectile * square)
 
 
+@takes_tensors
 def iql_value_loss(
     value: Tensor, q: Tensor, *, expectile: float = 0.7, aggregate: Aggregate = "min", weight: Tensor | None = None
 ) -> LossOutput[Tensor]:
@@ -67,6 +70,7 @@ def iql_value_loss(
     return rows.output(loss, {"value_loss": loss, "value": value, "advantage": error})
 
 
+@takes_tensors
 def iql_target(
     reward: Tensor, terminated: Tensor, value_next: Tensor, *, gamma: float | Tensor, bootstrap: Bootstrap = "standard"
 ) -> Tensor:
@@ -80,6 +84,7 @@ def iql_target(
     return td_target(reward, terminated, value_next, gamma=gamma, bootstrap=bootstrap)
 
 
+@takes_tensors
 def iql_critic_loss(
     q: Tensor, target: Tensor, *, huber_delta: float | None = None, weight: Tensor | None = None
 ) -> LossOutput[Tensor]:
@@ -93,6 +98,7 @@ def iql_critic_loss(
     return critic_loss(q, target, huber_delta=huber_delta, weight=weight)
 
 
+@takes_tensors
 def iql_actor_loss(
     logprob: Tensor,
     value: Tensor,

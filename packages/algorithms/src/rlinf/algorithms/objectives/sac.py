@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from rlinf.algorithms.checks import expect_choice, expect_shape
+from rlinf.algorithms.checks import expect_choice, expect_shape, takes_tensors
 from rlinf.algorithms.elementwise import at_least_float32
 from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.objectives.critic import Bootstrap, aggregate_q, critic_loss, td_target
@@ -21,6 +21,7 @@ Parametrisation = Literal["exp", "softplus", "fixed"]
 """How a free parameter becomes a temperature."""
 
 
+@takes_tensors
 def sac_target(
     reward: Tensor,
     terminated: Tensor,
@@ -92,6 +93,7 @@ def redq_subset(num_critics: int, size: int, generator: torch.Generator) -> Tens
     return drawn.argsort()[:size].sort().values
 
 
+@takes_tensors
 def sac_critic_loss(
     q: Tensor, target: Tensor, *, huber_delta: float | None = None, weight: Tensor | None = None
 ) -> LossOutput[Tensor]:
@@ -105,6 +107,7 @@ def sac_critic_loss(
     return critic_loss(q, target, huber_delta=huber_delta, weight=weight)
 
 
+@takes_tensors
 def sac_actor_loss(
     logprob: Tensor, q: Tensor, *, alpha: float | Tensor, aggregate: Aggregate = "min", weight: Tensor | None = None
 ) -> LossOutput[Tensor]:
@@ -136,6 +139,7 @@ def sac_actor_loss(
     return rows.output(loss, {"actor_loss": loss, "entropy": -logprob, "actor_q": value})
 
 
+@takes_tensors
 def temperature(raw: Tensor, *, parametrisation: Parametrisation = "exp") -> Tensor:
     """The temperature that a free parameter stands for.
 
@@ -185,6 +189,7 @@ def initial_temperature(alpha: float, *, parametrisation: Parametrisation = "exp
     return math.log(alpha) if parametrisation == "exp" else alpha + math.log(-math.expm1(-alpha))
 
 
+@takes_tensors
 def temperature_loss(alpha: Tensor, logprob: Tensor, *, target_entropy: float, weight: Tensor | None = None) -> LossOutput[Tensor]:
     """What the temperature minimises: it rises while the actor's entropy is below the target.
 

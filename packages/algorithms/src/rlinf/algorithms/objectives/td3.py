@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from rlinf.algorithms.checks import expect_choice
+from rlinf.algorithms.checks import expect_choice, takes_tensors
 from rlinf.algorithms.elementwise import at_least_float32
 from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.objectives.critic import Bootstrap, aggregate_q, critic_loss, td_target
@@ -25,6 +25,7 @@ ActorAggregate = Literal["first", "min", "mean"]
 """What the actor follows: the first critic as in the paper, or several."""
 
 
+@takes_tensors
 def smoothed_action(
     action: Tensor,
     *,
@@ -63,6 +64,7 @@ def smoothed_action(
     return smooth.clamp(torch.as_tensor(low).to(smooth), torch.as_tensor(high).to(smooth))
 
 
+@takes_tensors
 def td3_target(
     reward: Tensor,
     terminated: Tensor,
@@ -84,6 +86,7 @@ def td3_target(
     return td_target(reward, terminated, value, gamma=gamma, bootstrap=bootstrap)
 
 
+@takes_tensors
 def td3_critic_loss(
     q: Tensor, target: Tensor, *, huber_delta: float | None = None, weight: Tensor | None = None
 ) -> LossOutput[Tensor]:
@@ -97,6 +100,7 @@ def td3_critic_loss(
     return critic_loss(q, target, huber_delta=huber_delta, weight=weight)
 
 
+@takes_tensors
 def td3_actor_loss(
     q: Tensor, *, scale: float | Tensor = 1.0, aggregate: ActorAggregate = "first", weight: Tensor | None = None
 ) -> LossOutput[Tensor]:
@@ -126,6 +130,7 @@ def td3_actor_loss(
     return rows.output(loss, {"actor_loss": loss, "actor_q": value})
 
 
+@takes_tensors
 def td3_bc_scale(
     q: Tensor,
     *,
@@ -164,6 +169,7 @@ def td3_bc_scale(
     return alpha * torch.where(total > 0, count / total, 1.0)
 
 
+@takes_tensors
 def td3_bc_actor_loss(
     q: Tensor,
     action: Tensor,
@@ -208,6 +214,7 @@ def td3_bc_actor_loss(
     return rows.output(loss, {"actor_loss": loss, "actor_q": value, "bc_loss": clone})
 
 
+@takes_tensors
 def reference_dropout(rows: Tensor, *, prob: float, generator: torch.Generator | None) -> Tensor:
     """The transitions in which an actor is not told what another policy proposes, so that it does not only copy it.
 

@@ -36,9 +36,12 @@ def expect_range(
     """
     if value is None:
         return
-    # Written so that NaN, which compares False with everything, is refused.
-    above = value > low if open_low else value >= low
-    below = value < high if open_high else value <= high
+    try:
+        # Written so that NaN, which compares False with everything, is refused.
+        above = value > low if open_low else value >= low
+        below = value < high if open_high else value <= high
+    except TypeError as error:
+        raise ConfigError(place, f"expected a number, found {value!r:.80}", remedy) from error
     if above and below:
         return
     if high == math.inf and not open_high:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rlinf.algorithms.checks import expect_ordered, expect_shape
+from rlinf.algorithms.checks import expect_ordered, expect_shape, takes_tensors
 from rlinf.algorithms.elementwise import at_least_float32, keep
 from rlinf.algorithms.lazy import no_grad, torch
 from rlinf.algorithms.losses.policy.ppo import Clip
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+@takes_tensors
 @no_grad
 def covariance(logprob: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
     """How much each decision adds to the covariance of log-probability and advantage, which is how fast entropy falls.
@@ -52,6 +53,7 @@ def covariance(logprob: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
     return keep(found, mask.bool())
 
 
+@takes_tensors
 def kl_cov(
     logprob: Tensor,
     logprob_old: Tensor,
@@ -99,6 +101,7 @@ def _kl_cov_terms(logprob: Tensor, logprob_old: Tensor, advantage: Tensor, mask:
     return Terms(loss, {"policy_loss": loss.detach(), **observed_ratio(ratio.log, mask), "chosen_fraction": chosen.sum()})
 
 
+@takes_tensors
 def clip_cov(
     logprob: Tensor,
     logprob_old: Tensor,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal, get_args
 
-from rlinf.algorithms.checks import expect_choice, expect_shape
+from rlinf.algorithms.checks import expect_choice, expect_shape, takes_tensors
 from rlinf.algorithms.elementwise import above, at_least_float32, difference, keep
 from rlinf.algorithms.lazy import no_grad, torch
 from rlinf.algorithms.losses.policy.ppo import Clip, ClippedLoss, critic_terms
@@ -26,6 +26,7 @@ Proximal = Literal["given", "interpolated"]
 Cap = Literal["drop", "truncate"]
 
 
+@takes_tensors
 def decoupled_ppo(
     logprob: Tensor,
     logprob_old: Tensor,
@@ -132,6 +133,7 @@ def decoupled_ppo_terms(
     return Terms(loss, observed | counted(shares))
 
 
+@takes_tensors
 @no_grad
 def interpolated_proximal(logprob: Tensor, logprob_old: Tensor, version: Tensor, *, version_now: int) -> Tensor:
     """The log-probability under the weights one version ago, guessed from those of now and those that decided.

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from rlinf.algorithms.checks import expect_not_negative
+from rlinf.algorithms.checks import expect_not_negative, takes_tensors
 from rlinf.algorithms.elementwise import above, bounded
 from rlinf.algorithms.losses.policy.gspo import SEQUENCE_MEAN, row_mean
 from rlinf.algorithms.losses.policy_loss import LossInputs, PolicyLoss
@@ -21,6 +21,7 @@ FAR: Final = 1e30
 """A bound that is none."""
 
 
+@takes_tensors
 def gmpo(
     logprob: Tensor,
     logprob_old: Tensor,

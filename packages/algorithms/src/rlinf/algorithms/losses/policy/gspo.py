@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from rlinf.algorithms.checks import takes_tensors
 from rlinf.algorithms.elementwise import bounded
 from rlinf.algorithms.losses.policy.ppo import Clip, ClippedLoss
 from rlinf.algorithms.losses.policy_loss import LossInputs
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 SEQUENCE_MEAN: Final = Aggregation("seq-mean-token-mean")
 
 
+@takes_tensors
 def gspo(
     logprob: Tensor,
     logprob_old: Tensor,

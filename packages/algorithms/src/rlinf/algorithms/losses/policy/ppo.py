@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
+from rlinf.algorithms.checks import takes_tensors
 from rlinf.algorithms.losses.policy_loss import LossInputs, PolicyLoss
 from rlinf.algorithms.losses.ratio import LOG_RATIO_BOUND, observed_ratio, ratio_of
 from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, counted, in_tiles, per_decision
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+@takes_tensors
 def ppo_clip(
     logprob: Tensor,
     logprob_old: Tensor,

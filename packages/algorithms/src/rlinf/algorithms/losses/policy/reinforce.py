@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
+from rlinf.algorithms.checks import takes_tensors
 from rlinf.algorithms.losses.policy_loss import LossInputs, PolicyLoss
 from rlinf.algorithms.losses.ratio import check_logprobs, masked_gain, observed_ratio, ratio_of
 from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, in_tiles, like, per_decision, zero_masked
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+@takes_tensors
 def reinforce(
     logprob: Tensor,
     advantage: Tensor,
@@ -86,6 +88,7 @@ class Reinforce(PolicyLoss):
         return reinforce_terms(logprob, advantage, x.mask, old)
 
 
+@takes_tensors
 def opmd(
     logprob: Tensor, advantage: Tensor, mask: Tensor, *, tau: float = 1.0, aggregation: Aggregation = TOKEN_MEAN
 ) -> LossOutput[Tensor]:

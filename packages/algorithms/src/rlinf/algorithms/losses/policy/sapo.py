@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
+from rlinf.algorithms.checks import takes_tensors
 from rlinf.algorithms.elementwise import above, bounded, keep
 from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.losses.policy.gspo import SEQUENCE_MEAN, row_mean
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+@takes_tensors
 def sapo(
     logprob: Tensor,
     logprob_old: Tensor,

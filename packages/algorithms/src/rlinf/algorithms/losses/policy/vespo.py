@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-from rlinf.algorithms.checks import expect_not_negative
+from rlinf.algorithms.checks import expect_not_negative, takes_tensors
 from rlinf.algorithms.elementwise import keep
 from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.losses.policy_loss import LossInputs, PolicyLoss
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+@takes_tensors
 def vespo(
     logprob: Tensor,
     logprob_old: Tensor,

@@ -69,13 +69,6 @@ def test_a_schedule_does_not_stretch_in_silence(resumed: Make, capsys: pytest.Ca
     check_resume(resumed(6))
 
 
-def test_that_simulators_begin_anew_is_said(resumed: Make, capsys: pytest.CaptureFixture[str]) -> None:
-    check_resume(resumed(6, auto_reset=False))
-    assert not capsys.readouterr().err
-    check_resume(resumed(6, auto_reset=True))
-    assert "env.train.auto_reset=false gives the same ones" in capsys.readouterr().err
-
-
 def test_what_is_not_as_before_is_said(resumed: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cfg = resumed(5)
     folder, before = tmp_path / "checkpoints/global_step_4", copy.deepcopy(dict(cfg.source))

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -38,6 +39,8 @@ from rlinf.runners.embodied.playing.evaluating import evaluation_of, filmed_play
 from rlinf.runners.embodied.playing.initial_states import InitialStates
 from rlinf.runners.embodied.playing.rows import Bools, Ints, RowCollector, shares
 from rlinf.runners.embodied.playing.slots import Slot
+from rlinf.runners.embodied.playing.tree_files import read_tree, write_tree
+from rlinf.runners.embodied.playing.under_way import ELSEWHERE, PURE, episodes_file, unrepeatable
 from rlinf.runners.embodied.rules import check_evaluated, check_states
 from rlinf.runners.embodied.schema import EvalEnvConfig, PlayedConfig, TrainEnvConfig
 from rlinf.runners.embodied.topology import Attempt, Interaction, Reply, Topology, answer_queue, request_queue
@@ -101,6 +104,25 @@ class EnvWorker(Worker):
         """Closes all environments, which completes what they record."""
         for env_slot in self._env_slots + self._eval_env_slots:
             env_slot.close()
+
+    @idempotent
+    def save_checkpoint(self, folder: str) -> None:
+        """Writes what was done in the episodes that go on in the next iteration."""
+        train = self.cfg.env.train
+        if train.auto_reset and self._env_slots and not unrepeatable(train, self._env_slots[0].waived):
+            slots = {str(env_slot.slot.index): env_slot.saved() for env_slot in self._env_slots}
+            write_tree(episodes_file(folder, self.rank), slots)
+
+    def load_checkpoint(self, folder: str) -> None:
+        """Plays the episodes again that `save_checkpoint` has found under way."""
+        saved, restored = read_tree(episodes_file(folder, self.rank)), list[bool]()
+        for env_slot in self._env_slots if self.cfg.env.train.auto_reset else ():
+            of = saved.get(str(env_slot.slot.index), {"episode": ()})
+            begin = partial(self._reset, env_slot, episode=of["episode"])
+            restored.append(len(of["episode"]) == env_slot.slot.num_envs and env_slot.restore(of, begin))
+        if not all(restored):
+            why = unrepeatable(self.cfg.env.train, self._env_slots[0].waived) or ELSEWHERE
+            self.log_warning(f"episodes under way begin anew, so that numbers differ from those of one run: {why}")
 
     @idempotent
     def prepare(self, step: int) -> None:
@@ -308,13 +330,13 @@ class EnvWorker(Worker):
         else:
             self._reset(env_slot, np.ones(env_slot.slot.num_envs, bool), np.full(env_slot.slot.num_envs, fresh))
 
-    def _reset(self, env_slot: EnvSlot, mask: Bools, episode: Ints) -> None:
+    def _reset(self, env_slot: EnvSlot, mask: Bools, episode: Ints, **options: Any) -> None:
         """Begins the episodes of these numbers; the initial state of each follows from its group and its number alone."""
         if mask.any():
             env_slot.episode = np.where(mask, episode, env_slot.episode)
             groups = (env_slot.slot.first_env + np.arange(env_slot.slot.num_envs)) // self.cfg.env.train.group_size
             named = groups.tolist(), env_slot.episode.tolist()
-            env_slot.reset(mask, self._initial.seeds(*named), **self._initial.options(*named))
+            env_slot.reset(mask, self._initial.seeds(*named), **self._initial.options(*named), **options)
 
     def _collector(self, env_slot: EnvSlot) -> RowCollector:
         train, slot = self.cfg.env.train, env_slot.slot
@@ -348,7 +370,7 @@ class EnvWorker(Worker):
     def _warn_of_groups(self) -> None:
         """Says so where the simulator can't start the members of a group from the same state."""
         size, waived = self.cfg.env.train.group_size, self._env_slots[0].waived
-        broken = [f"{key} ({waived[key]})" for key in ("seeds", "place", "pure_reset") if key in waived]
+        broken = [f"{key} ({waived[key]})" for key in PURE if key in waived]
         if size > 1 and broken:
             self.log_warning(
                 f"env.train.group_size: {size} environments are to start from the same state, but this simulator does not keep "

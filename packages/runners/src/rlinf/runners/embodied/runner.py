@@ -100,7 +100,8 @@ class EmbodiedRunner:
         self.phases.wait(self.env.connect(topology), self.rollout.init_worker(topology), self.actor.init_worker(topology))
         checkpoint = resumed_checkpoint(self.cfg)
         if checkpoint is not None:
-            self.phases.wait(self.actor.load_checkpoint(str(checkpoint.folder / "actor")))
+            folder = str(checkpoint.folder / "actor")
+            self.phases.wait(self.actor.load_checkpoint(folder), self.env.load_checkpoint(folder))
             self.step, self.env_steps = checkpoint.state["step"], checkpoint.state["env_steps"]
             for version in checkpoint.state.get("versions", ()):
                 self.collection.versions.publish(version)
@@ -176,7 +177,7 @@ class EmbodiedRunner:
             # Before the actor saves, as it writes what it has received, too.
             self.phases.wait(self.actor.receive_ahead(epochs, self.trajectories, self.env.world_size))
             write_played(folder, ahead)
-        self.phases.wait(self.actor.save_checkpoint(str(folder)))
+        self.phases.wait(self.actor.save_checkpoint(str(folder)), self.env.save_checkpoint(str(folder)))
 
     def _state(self) -> dict[str, Any]:
         versions = self.collection.versions.state(self.cfg.max_lag + 2)

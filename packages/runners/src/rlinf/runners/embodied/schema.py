@@ -346,12 +346,8 @@ class PlayedConfig(RunConfig):
                 f"which weights decide depends on the clock (rollout.max_lag {self.max_lag}), so that no two runs have the same "
                 "numbers. rollout.max_lag=0 or cluster.backend=local give the same ones"
             )
-        if not self.env.train.auto_reset:
-            return ""
-        return (
-            "simulators are not saved, so that episodes under way begin anew; where any were, numbers differ from those of a run "
-            "without a break. env.train.auto_reset=false gives the same ones"
-        )
+        # Where episodes under way can't be played again, the env worker says so, which knows the simulator.
+        return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

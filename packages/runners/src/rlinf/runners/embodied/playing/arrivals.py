@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file  # pyright: ignore[reportUnknownVariableType]
-
-from rlinf.core.checkpoints.disk import unwritten
 from rlinf.core.data import Trajectory
 from rlinf.core.errors import RLinfError
 from rlinf.core.protocols import Channel
 from rlinf.runners.embodied.playing.rows import in_time
+from rlinf.runners.embodied.playing.tree_files import read_tree, write_tree
 from rlinf.runners.training.tensors import to_torch
 
 if TYPE_CHECKING:
@@ -78,25 +74,19 @@ class Arrivals:
         Raises:
             CheckpointError: the disk is full, or the system refuses to write.
         """
-        arrays: dict[str, Any] = {}
+        senders: dict[str, dict[str, Any]] = {}
         for env_rank, sent in enumerate(self._waiting):
             for number, part in enumerate(sent):
                 named = {field.name: getattr(part, field.name) for field in fields(part)}
-                leaves = _leaves({name: tree for name, tree in named.items() if tree is not None})
-                arrays |= {f"{env_rank}/{number}/{path}": np.ascontiguousarray(leaf) for path, leaf in leaves}
-        if not arrays:
-            return
-        try:
-            save_file(arrays, self._file(folder))
-        except (OSError, SafetensorError) as error:
-            raise unwritten(self._file(folder), f"can't be written ({error})", error) from error
+                trees = {name: tree for name, tree in named.items() if tree is not None}
+                senders.setdefault(str(env_rank), {})[str(number)] = trees
+        write_tree(self._file(folder), senders)
 
     def load(self, folder: Path) -> bool:
         """Restores what `save` wrote; returns whether there was anything."""
-        file = self._file(folder)
-        if not file.exists():
+        senders = read_tree(self._file(folder))
+        if not senders:
             return False
-        senders = _nested(load_file(file))
         # Every env worker has sent at least as many rollout epochs as were waited for.
         ordered = [senders[env_rank] for env_rank in sorted(senders, key=int)]
         # By number: as texts, 10 comes before 2.
@@ -105,27 +95,6 @@ class Arrivals:
 
     def _file(self, folder: Path) -> Path:
         return folder / f"played_ahead_{self._rank}.safetensors"
-
-
-def _leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Leaves by their keys, parted by slashes."""
-    if not isinstance(tree, Mapping):
-        yield path, tree
-        return
-    for key, branch in cast("Mapping[str, Any]", tree).items():
-        yield from _leaves(branch, f"{path}/{key}" if path else key)
-
-
-def _nested(leaves: Mapping[str, Any]) -> dict[str, Any]:
-    """What `_leaves` came from; keys in sorted order."""
-    found: dict[str, Any] = {}
-    for path in sorted(leaves):
-        *keys, last = path.split("/")
-        branch = found
-        for key in keys:
-            branch = branch.setdefault(key, {})
-        branch[last] = leaves[path]
-    return found
 
 
 def joined(epochs: Sequence[Trajectory[Tensor]], *, groups: int) -> Trajectory[Tensor]:

@@ -20,6 +20,7 @@ from rlinf.core.evaluation import EpisodeKey, EpisodePlayer, EpisodeProtocol
 from rlinf.core.protocols import Channel
 from rlinf.runners.embodied.playing.episode_memory import EpisodeMemory
 from rlinf.runners.embodied.playing.slots import Slot
+from rlinf.runners.embodied.playing.under_way import EpisodeActions, play_again
 from rlinf.runners.embodied.topology import ChunksInExecution, Remembered, Reply, Request
 
 Bools = NDArray[np.bool_]
@@ -125,6 +126,7 @@ class EnvSlot:
         self._final_envs = np.empty(0, np.intp)
         self._final_names: list[int] = []
         self._memory = EpisodeMemory()
+        self._actions = EpisodeActions(slot.num_envs)
         self._env = env
         self._low: Any = spec.action.low
         self._high: Any = spec.action.high
@@ -143,10 +145,43 @@ class EnvSlot:
         """Resets the environments of `mask`, each to the initial state of its seed."""
         self._obs, _ = self._env.reset(seed=list(seeds), options={"reset_mask": mask, **options})
         self.ended = self.ended & ~mask
+        self._actions.begin(mask)
 
     def leave(self) -> None:
         """Gives up the episodes under way: whatever begins next begins with a reset."""
         self.ended, self.episode = np.ones_like(self.ended), np.full_like(self.episode, -1)
+
+    def saved(self) -> dict[str, Any]:
+        """What `restore` takes: the episodes under way, what was done in them and what the policy remembers of them."""
+        found = {"episode": self.episode, "ended": self.ended, **self._actions.saved(~self.ended)}
+        return found | self._memory.saved()
+
+    def restore(self, saved: Mapping[str, Any], begin: Callable[..., None]) -> bool:
+        """Plays the episodes again that were under way; false where they do not come to where they were, and all begins anew.
+
+        Args:
+            saved: what `saved` returned, of the same environments.
+            begin: resets the environments of a mask, with options, each to the initial state of its episode.
+        """
+        tells = "playing" in self.metadata.get("wrapper_options", ())
+
+        def started(mask: Bools, counts: Bools) -> Any:
+            begin(mask, **({"playing": counts} if tells else {}))
+            return self._obs
+
+        actions = saved.get("actions")
+        fits = actions is None or actions.shape[3:] == self.spec.action.shape
+        self._obs = play_again(self._env, saved, started) if fits else None
+        if self._obs is None:
+            self.leave()
+            return False
+        self._actions.restore(saved)
+        self.ended = saved["ended"]
+        # They were counted when they were played first.
+        self.take_counts()
+        if "memory" in saved:
+            self._memory.keep(saved["remembered"].tolist(), saved["memory"])
+        return True
 
     def seen(self) -> dict[str, Any]:
         """Copies of what is observed now in numbers, each leaf `[num_envs, *]`; final observations where an episode has ended."""
@@ -212,8 +247,10 @@ class EnvSlot:
         """
         with self.located(when):
             # Clipped for the simulator only: log-probabilities belong to the action that was drawn.
-            step = chunk_step(self._env, self.clipped(action))
+            executed = self.clipped(action)
+            step = chunk_step(self._env, executed)
         self._obs, self.ended = step.observations, step.done
+        self._actions.append(executed)
         return step
 
     def clipped(self, action: Floats) -> Floats:

@@ -41,3 +41,7 @@ class EpisodeMemory:
             return None
         # Of an episode that begins, any row stands in: the rollout worker puts the initial state there.
         return Remembered(memory=tree_map(lambda leaf: leaf[rows], self._memory), begins=begins)
+
+    def saved(self) -> dict[str, Any]:
+        """The memory and the numbers of its episodes, in the order of its rows; nothing where there is none."""
+        return {} if self._memory is None else {"remembered": np.array(list(self._rows)), "memory": self._memory}

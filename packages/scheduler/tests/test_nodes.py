@@ -198,9 +198,22 @@ def test_refused_before_anything_starts(tmp_path: Path, monkeypatch: pytest.Monk
         ({"num_nodes": 2, "address": "auto"}, "none was started here"),
         ({"num_nodes": 2, "address": "ray://127.0.0.1:10001"}, "is an address of Ray Client, whose driver is outside the cluster"),
         ({"num_nodes": 2, "address": "127.0.0.1:9"}, "cluster.address: no Ray answers at '127.0.0.1:9'"),
+        ({"num_nodes": 2, "address": "head"}, "cluster.address: expected host:port, found 'head'. Name the Ray's port, 6379"),
+        ({"num_nodes": 2, "address": "head:70000"}, "cluster.address: expected host:port, found 'head:70000'"),
     ]:
         with pytest.raises(ConfigError, match=re.escape(message)):
             Cluster(cluster_cfg=config)
+    for given, message in (
+        (
+            "nonsense",
+            "RAY_ADDRESS: expected host:port, found 'nonsense'. Name the Ray's port, 6379 unless `ray start` was told another, or",
+        ),
+        ("127.0.0.1:9", "no Ray answers at '127.0.0.1:9'. Start one with `ray start --head`, or unset RAY_ADDRESS."),
+    ):
+        monkeypatch.setenv("RAY_ADDRESS", given)
+        with pytest.raises(ConfigError, match=re.escape(message)):
+            Cluster(cluster_cfg={"num_nodes": 2})
+    monkeypatch.delenv("RAY_ADDRESS")
     (tmp_path / "ray").mkdir()
     (tmp_path / "ray" / "ray_current_cluster").write_text("127.0.0.1:9\n")
     with pytest.raises(ConfigError, match=re.escape("no Ray answers at '127.0.0.1:9'")):

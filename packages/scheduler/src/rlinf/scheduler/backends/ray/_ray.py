@@ -130,7 +130,7 @@ def start_or_join(address: str | None, namespace: str, nodes: int = 1) -> bool:
         if "InvalidAuthToken" in f"{error} {error.__context__}":
             remedy = "Set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN if the token is not in ~/.ray/auth_token."
             raise ConfigError("cluster.address", f"the Ray at '{at}' asks for a token", remedy) from error
-        remedy = "Start one with `ray start --head`, or leave the address out."
+        remedy = f"Start one with `ray start --head`, or {'leave the address out' if address else 'unset RAY_ADDRESS'}."
         raise ConfigError("cluster.address", f"no Ray answers at '{at}'", remedy) from error
     finally:
         logger.setLevel(level)
@@ -202,11 +202,17 @@ def _give_up(name: str, pid: int, how: str) -> None:
 
 def _where(address: str | None, nodes: int) -> str | None:
     """The Ray to join; None to start one."""
-    at = address or os.environ.get("RAY_ADDRESS")
+    at = address or os.environ.get("RAY_ADDRESS") or None
     if at is not None and at.startswith("ray://"):
         problem = f"'{at}' is an address of Ray Client, whose driver is outside the cluster"
         raise ConfigError("cluster.address", problem, "Run the driver on a node of the cluster, and name its `host:port`.")
     if at not in (None, "auto", "local"):
+        host, _, port = at.rpartition(":")
+        if not host or not port.isdigit() or not 0 < int(port) < 2**16:
+            remedy = "Name the Ray's port, 6379 unless `ray start` was told another" + (
+                "." if address else ", or unset RAY_ADDRESS."
+            )
+            raise ConfigError("cluster.address" if address else "RAY_ADDRESS", f"expected host:port, found '{at}'", remedy)
         return at
     found = _started_here() if at == "auto" or (at is None and nodes != 1) else None
     if found is None and (at == "auto" or nodes > 1):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rlinf.core.checkpoints.disk import unwritten
-from rlinf.core.checkpoints.weight_files import CANDIDATES, expect_whole, find_weights, newest_checkpoint, read_shards
+from rlinf.core.checkpoints.weight_files import CANDIDATES, expect_whole, find_weights, has_weights, newest_checkpoint, read_shards
 from rlinf.core.errors import CheckpointError
 
 
@@ -29,8 +29,12 @@ def test_a_run_means_its_newest_checkpoint(tmp_path: Path) -> None:
     newest = tmp_path / "checkpoints" / "global_step_10"
     for given in (tmp_path, tmp_path / "checkpoints", newest):
         assert newest_checkpoint(given) == newest
+        assert has_weights(given)
         assert find_weights(given) == newest / "actor" / "model.safetensors"
     assert newest_checkpoint(newest.with_name("global_step_9")) == newest.with_name("global_step_9")
+    best = newest.with_name("best")
+    best.symlink_to("global_step_9")
+    assert newest_checkpoint(best) == best
     assert newest_checkpoint(tmp_path / "nowhere") is newest_checkpoint(newest / "actor") is None
 
 

@@ -124,6 +124,11 @@ def test_a_mistyped_path_is_told_with_the_keys(recipes: Path) -> None:
         parsed("logs/nowhere")
     with pytest.raises(ConfigError, match=r"^CHECKPOINT: '/': no checkpoint here \(no manifest\.json\)"):
         parsed("/")
+    policy = recipes / "policy"
+    policy.mkdir()
+    (policy / "model.safetensors").touch()
+    with pytest.raises(ConfigError, match=r"no manifest\.json.*--config-name RECIPE runner\.ckpt_path=/.*/policy\.$"):
+        parsed(str(policy))
     runner = read_embodied(parsed(*RECIPE, "runner.ckpt_path=/nowhere/weights", config_dir=recipes).data).runner
     with pytest.raises(ConfigError, match=r"runner\.ckpt_path: no weights at '/nowhere/weights'"):
         parsed(*RECIPE, config_dir=recipes).policy(runner)

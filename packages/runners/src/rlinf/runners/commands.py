@@ -87,17 +87,17 @@ def evaluate(args: Sequence[str]) -> int:
     if recipe and not named.is_file():
         raise ConfigError("recipe", f"there is no file '{named}'", "Name the file of a recipe, or a checkpoint.")
     argv = ["--config-dir", str(named.parent), "--config-name", named.stem, *args[1:]] if recipe else args
-    run_app(lambda argv: eval_app(argv, config_dir=named.parent, description=evaluate.__doc__ or ""), argv)
+    run_app(lambda argv: eval_app(argv, config_dir=named.parent, description=evaluate.__doc__ or "", prog="rlinf eval"), argv)
     return 0
 
 
-def eval_app(argv: Sequence[str], *, config_dir: Path, description: str) -> int:
+def eval_app(argv: Sequence[str], *, config_dir: Path, description: str, prog: str | None = None) -> int:
     """What an evaluating app does with its arguments, which are those of `parse_evaluation`.
 
     Raises:
         ConfigError: see there; or the task type is not evaluated without training.
     """
-    command = parse_evaluation(argv, config_dir=config_dir, description=description)
+    command = parse_evaluation(argv, config_dir=config_dir, description=description, prog=prog)
     # All are read before the first begins, so that a fault of the last one costs nothing.
     entries = _entries(command)
     policy = command.policy(next(iter(entries.values()))[1].runner)

@@ -55,16 +55,26 @@ def find_weights(path: Path | str, *, place: str = "") -> Path:
     raise CheckpointError(place or str(path), f"no weights at '{path}'" if place else "no weights there", remedy)
 
 
+def has_weights(path: Path) -> bool:
+    """Whether `find_weights` finds any."""
+    try:
+        find_weights(path)
+    except CheckpointError:
+        return False
+    return True
+
+
 def newest_checkpoint(folder: Path) -> Path | None:
     """The checkpoint of a run with the highest step.
 
     Args:
-        folder: a `global_step_N` folder, which is returned as it is; or what holds such folders, itself or in `checkpoints`.
+        folder: a `global_step_N` folder, or a link to one such as `best`, which is returned as it is; or what holds such folders,
+            itself or in `checkpoints`.
 
     Returns:
         None if there is none.
     """
-    if _STEP.fullmatch(folder.name):
+    if _STEP.fullmatch(folder.name) or _STEP.fullmatch(folder.resolve().name):
         return folder if folder.is_dir() else None
     found = checkpoints_in(folder / "checkpoints" if (folder / "checkpoints").is_dir() else folder)
     # By number: as texts, 100 comes before 20.

@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from rlinf.core.capabilities import WeightLayout
-from rlinf.core.checkpoints.weight_files import find_weights, newest_checkpoint
+from rlinf.core.checkpoints.weight_files import find_weights, has_weights, newest_checkpoint
 from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.core.registry import WEIGHT_LAYOUTS
 from rlinf.models.checkpoints.loading import CONFIG, read_json
@@ -66,7 +66,7 @@ class Source:
             CheckpointError: a file is missing or damaged.
         """
         # A run may write shards alone; where it also exports its weights, one file is read.
-        if self.kind == "run" and not _has_weights(self.path) and (self.path / SHARDS).is_dir():
+        if self.kind == "run" and not has_weights(self.path) and (self.path / SHARDS).is_dir():
             return read_shard_folder(self.path / SHARDS)
         return read_tensors(self.path)
 
@@ -129,11 +129,3 @@ def read_shard_folder(folder: Path) -> dict[str, Tensor]:
     if not state:
         raise CheckpointError(str(folder), "expected weights in the shards, found none", "Use another checkpoint.")
     return {name.removeprefix(_MODEL): tensor for name, tensor in state.items()}
-
-
-def _has_weights(path: Path) -> bool:
-    try:
-        find_weights(path)
-    except CheckpointError:
-        return False
-    return True

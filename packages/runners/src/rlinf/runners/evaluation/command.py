@@ -15,6 +15,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from rlinf.core.checkpoints.weight_files import has_weights
 from rlinf.core.config.arguments import ArgumentParser
 from rlinf.core.config.provenance import flatten
 from rlinf.core.errors import CheckpointError, ConfigError
@@ -86,18 +87,20 @@ class EvaluationCommand:
         return replace(policy, started=self.started, files=files, command=self.line, published=self.published, model=model)
 
 
-def parse_evaluation(argv: Sequence[str], *, config_dir: Path, description: str) -> EvaluationCommand:
+def parse_evaluation(argv: Sequence[str], *, config_dir: Path, description: str, prog: str | None = None) -> EvaluationCommand:
     """Reads the arguments of an evaluation: a checkpoint or the name of a recipe, then overrides.
 
     Args:
         argv: the arguments.
         config_dir: where recipes are looked for.
         description: of the app.
+        prog: the command as it is typed; None for the name of the script.
 
     Raises:
         ConfigError: neither or both are named, there is no such checkpoint, or it is damaged, or an override can't be read.
     """
-    parser = ArgumentParser(description=description, epilog=f"recipes: {', '.join(recipes(config_dir))}")
+    listed = ", ".join(recipes(config_dir))
+    parser = ArgumentParser(prog=prog, description=description, epilog=f"recipes: {listed}" if listed else None)
     parser.add_argument("checkpoint", nargs="?", help="a global_step_N folder, or the folder of a run")
     parser.add_argument(
         "--config-name", help="the recipe to evaluate, in place of a checkpoint; runner.ckpt_path names its weights"
@@ -136,7 +139,10 @@ def parse_evaluation(argv: Sequence[str], *, config_dir: Path, description: str)
     try:
         checkpoint = read_checkpoint(path)
     except CheckpointError as error:
-        raise ConfigError("CHECKPOINT", f"'{error.place}': {error.problem}", error.remedy) from error
+        weights = (
+            f" The weights of a recipe are named by --config-name RECIPE runner.ckpt_path={named}." if has_weights(path) else ""
+        )
+        raise ConfigError("CHECKPOINT", f"'{error.place}': {error.problem}", f"{error.remedy or ''}{weights}".strip()) from error
     hold_checkpoint(checkpoint)  # from here on, as a run that goes on may remove it at any time
     return _command(checkpoint, lambda changes: _changed(checkpoint, changes), overrides, entries, published, line, started)
 

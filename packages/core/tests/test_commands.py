@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,14 @@ def test_each_command_says_how_it_is_used(command: str, capsys: pytest.CaptureFi
         main([command, "--help"])
     assert ended.value.code == 0
     assert capsys.readouterr().out.startswith(f"usage: rlinf {command} [-h]")
+
+
+def test_it_says_which_parts_are_installed(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    install("strange", POINTS, CODE)
+    assert main(["--version"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert f"rlinf-core {version('rlinf-core')}" in lines
+    assert not [line for line in lines if not line.startswith("rlinf")]
 
 
 def test_no_command_is_an_error_that_shows_the_usage(capsys: pytest.CaptureFixture[str]) -> None:

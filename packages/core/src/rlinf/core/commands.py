@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -32,6 +33,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not args or args[0] in ("-h", "--help"):
             _write(_usage())
             code = 0 if args else 2
+        elif args == ["--version"]:
+            _write(_versions())
+            code = 0
         elif args[0] not in points:
             raise UnknownName("rlinf", f"no command '{args[0]}'", did_you_mean(args[0], list(points), label="Commands"))
         else:
@@ -91,8 +95,14 @@ def _failure(point: EntryPoint) -> str:
 def _usage() -> str:
     points = {point.name: point for point in entry_points(group="rlinf.commands")}
     lines = [f"  {name:14}{_about(points[name])}" for name in sorted(points)]
-    more = "rlinf <command> --help says what each takes."
+    more = "rlinf <command> --help says what each takes; rlinf --version, which parts are installed."
     return "\n".join(["usage: rlinf <command> [arguments]", "", "commands of the installed parts:", *lines, "", more])
+
+
+def _versions() -> str:
+    """The installed parts, a line for each."""
+    found = {each.name: each.version for each in distributions() if re.fullmatch(r"rlinf(-[a-z]+)?", each.name or "")}
+    return "\n".join(f"{name} {found[name]}" for name in sorted(found))
 
 
 def _about(point: EntryPoint) -> str:

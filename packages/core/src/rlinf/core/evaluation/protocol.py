@@ -269,7 +269,8 @@ def expect_numbers(name: str, entries: Sequence[TaskId], least: int = 1) -> None
     """
     twice = [str(entry) for entry, count in Counter(entries).items() if count > 1]
     if twice:
-        raise ConfigError(name, f"{', '.join(twice)} is there more than once", "Each is played exactly once; use seeds to repeat.")
+        repeat = "name each once" if name.endswith("seeds") else "use seeds to repeat"
+        raise ConfigError(name, f"{', '.join(twice)} is there more than once", f"Each is played exactly once; {repeat}.")
     below = [entry for entry in entries if isinstance(entry, int) and entry < 0]
     if below:
         raise ConfigError(name, f"expected numbers from 0, found {below[0]}")

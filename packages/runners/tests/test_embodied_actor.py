@@ -144,6 +144,16 @@ def test_steps_that_were_skipped_are_told_and_a_run_of_nothing_else_is_refused()
     skipped.check()
 
 
+def test_steps_without_a_response_that_was_not_cut_off_say_so() -> None:
+    skipped = SkippedSteps()
+    (told,) = skipped.add({"train/skipped": 1.0, "rollout/overlong_filtered": 1.0})
+    assert told == "skipped 100% of optimizer steps: algorithm.overlong_filtering left out all responses"
+    with pytest.raises(NonFiniteError, match=r"In 1 of them algorithm\.overlong_filtering left out all .*max_new_tokens"):
+        skipped.check()
+    (told,) = skipped.add({"train/skipped": 1.0, "rollout/overlong_filtered": 0.5})
+    assert "gradients are not finite" in told
+
+
 def returns(*per_row: float) -> Trajectory[Any]:
     """Rows of three decisions, the third of them padding, in groups of two; the reward is paid with the first."""
     found = rows(len(per_row))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rlinf.core.data import Credit, Trajectory
 from rlinf.core.errors import NonFiniteError
@@ -47,19 +47,25 @@ def check_credit(credit: Credit[Tensor], trajectory: Trajectory[Tensor], *, plac
         check_finite(name, values, trajectory, place=place, remedy="Look at algorithm.adv_type.")
 
 
+_CUT_OFF: Final = "algorithm.overlong_filtering left out"
+
+
 class SkippedSteps:
     """How many optimizer steps of a run changed no weight, by `train/skipped` of its iterations."""
 
     def __init__(self) -> None:
         self._iterations = 0
         self._lost = 0
+        self._cut_off = 0
 
     def add(self, scalars: Mapping[str, float]) -> list[str]:
         """Counts an iteration; what is to be said of it, if anything."""
-        share = scalars.get("train/skipped", 0.0)
+        share, cut_off = scalars.get("train/skipped", 0.0), scalars.get("rollout/overlong_filtered", 0.0) >= 1.0
         self._iterations += 1
         self._lost += share >= 1.0
-        return [f"skipped {share:.0%} of optimizer steps: gradients are not finite, or nothing had weight"] if share > 0 else []
+        self._cut_off += share >= 1.0 and cut_off
+        why = f"{_CUT_OFF} all responses" if cut_off else "gradients are not finite, or nothing had weight"
+        return [f"skipped {share:.0%} of optimizer steps: {why}"] if share > 0 else []
 
     def check(self) -> None:
         """Refuses to call a run done in which nothing was learned.
@@ -70,4 +76,6 @@ class SkippedSteps:
         if self._iterations and self._lost == self._iterations:
             problem = f"every optimizer step of {self._iterations} iterations was skipped, so that no weight has changed"
             remedy = "Gradients were not finite, or nothing had weight: look at train/loss and train/grad_norm in metrics.jsonl."
+            if self._cut_off:
+                remedy = f"In {self._cut_off} of them {_CUT_OFF} all responses: raise rollout.sampling_params.max_new_tokens."
             raise NonFiniteError("train/skipped", problem, remedy)

@@ -135,6 +135,34 @@ def test_images_pass_through(keys):
     EnvContract(factory=lambda: make(config, 2, limit=5)).run()
 
 
+class Told(Imaged):
+    """Calls its observation by our keys: two cameras, what it is told, and two parts that are numbers."""
+
+    def __init__(self, told="push the cube"):
+        super().__init__(("main_images", "wrist_images"))
+        text = gymnasium.spaces.Text(16, charset="abcdefghijklmnopqrstuvwxyz ")
+        self.observation_space = gymnasium.spaces.Dict({**self.observation_space.spaces, "task_descriptions": text})
+        self.told = told
+
+    def observe(self):
+        found = super().observe()
+        return {**found, "wrist_images": found["main_images"] + 100, "task_descriptions": self.told}
+
+
+def test_parts_with_our_names_stay_what_they_are():
+    register("Told-v0", Told)
+    config = Gymnasium(env_id="rlinf_test/Told-v0")
+    env = make(config, 2, limit=5)
+    for observation in (env.reset(seed=[7, 8])[0], env.step(np.zeros(2, np.int64))[0]):
+        assert set(observation) == {"main_images", "wrist_images", "states", "task_descriptions"}
+        assert observation["task_descriptions"].tolist() == ["push the cube"] * 2
+        assert observation["states"].shape == (2, 3), "the text is no number"
+        assert (observation["wrist_images"] == observation["main_images"] + 100).all()
+    EnvContract(factory=lambda: make(config, 2, limit=5)).run()
+    with pytest.raises(ConfigError, match=r"found \{main_images: ndarray of shape \(4, 6, 3\), .*: 'push the cubes away'\}"):
+        make(Gymnasium(env_id="rlinf_test/Told-v0", kwargs={"told": "push the cubes away"}), limit=5).reset(seed=[0])
+
+
 def test_several_images_are_one_too_many():
     register("Imaged-v0", Imaged)
     with pytest.raises(ConfigError, match=r"several images: left, right"):

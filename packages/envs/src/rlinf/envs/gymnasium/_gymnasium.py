@@ -268,4 +268,5 @@ def _takes_render_mode(made: type) -> bool:
 
 
 def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0]
+    said = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__

@@ -120,5 +120,8 @@ def test_consequences_are_not_causes() -> None:
 def test_nearest() -> None:
     assert nearest("ppo_clipp", ["gae", "ppo_clip"]) == "ppo_clip"
     assert nearest("xyz", ["gae", "ppo_clip"]) is None
+    assert nearest("PPO", ["gae", "ppo_clip"]) == "ppo_clip"
+    assert nearest("mlp", ["cnn_policy", "mlp_policy", "pi0"]) == "mlp_policy"
+    assert nearest("q", ["q_dropout", "q_head"]) is None
     assert did_you_mean("ga", ["gae"]) == "Did you mean 'gae'? Known: gae."
     assert did_you_mean("x", []) == "Known: none."

@@ -268,6 +268,17 @@ def test_what_a_simulator_finds_missing_when_it_draws_is_told():
         make(Gymnasium(env_id="rlinf_test/Undrawn-v0", obs_mode="rgb"))
 
 
+def test_an_error_that_says_nothing_is_told_by_its_class(caplog):
+    class Silent(Undrawn):
+        def render(self):
+            raise NotImplementedError
+
+    pytest.importorskip("PIL")
+    gymnasium.register("rlinf_test/Silent-v0", entry_point=Silent, max_episode_steps=5)
+    Gymnasium(env_id="rlinf_test/Silent-v0").make(1, max_episode_steps=5, ignore_terminations=False, render=True).close()
+    assert "rlinf_test/Silent-v0 can't render here (NotImplementedError): its videos" in caplog.text
+
+
 def test_an_environment_without_a_limit(counter):
     gymnasium.register("rlinf_test/Endless-v0", entry_point=gymnasium.spec("Pendulum-v1").entry_point)
     with pytest.raises(ConfigError, match="max_episode_steps"):

@@ -112,3 +112,25 @@ torch.optim.Adam([torch.zeros(1, requires_grad=True)])
     pytest.importorskip("torch")
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
+
+
+@needs_gl
+def test_a_process_ends_without_a_word_of_pictures_that_another_thread_draws() -> None:
+    """As workers in one process do, of which one failed."""
+    pytest.importorskip("mujoco")
+    program = """
+import threading
+from rlinf.envs import Gymnasium
+drawn = threading.Event()
+def draw():
+    global envs
+    config = Gymnasium(env_id="HalfCheetah-v5", obs_mode="rgb")
+    envs = config.make(2, max_episode_steps=5, ignore_terminations=False, render=False)
+    envs.reset(seed=0)
+    drawn.set()
+    threading.Event().wait()
+threading.Thread(target=draw, daemon=True).start()
+drawn.wait()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -71,6 +71,20 @@ def test_episodes_by_hand(counters):
     assert (len(writer.episodes), writer.closed) == (2, 1), "the episode that had not ended is left out"
 
 
+@pytest.mark.parametrize("steps", [2, 3])
+def test_it_is_told_when_no_episode_was_recorded(counters, caplog, steps):
+    """Of some the last ones are always lost, which is no news."""
+    env = RecordEpisodes(counters(9, 9, limit=3), Kept())
+    env.reset(seed=[40, 50])
+    for _ in range(steps):
+        env.step(actions(0.5, 0.1))
+    env.reset(seed=60)
+    env.step(actions(0.5, 0.1))
+    env.close()
+    told = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert told == ([] if steps == 3 else ["2 episodes that had not ended are not recorded, and no other"])
+
+
 @pytest.mark.parametrize(("only", "wanted"), [(True, [True]), (False, [True, False])])
 def test_only_successes(only, wanted):
     writer = Kept()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
+import numpy as np
 import pytest
 
 from rlinf.core.errors import ConfigError, ConfigErrors, MissingExtra
@@ -151,6 +152,21 @@ def test_environments_are_closed_at_the_end(toy_data: dict[str, Any], monkeypatc
         monkeypatch.setattr(slot._env, "close", lambda: closed.append(1))
     env.close()
     assert closed == [1] * len(env._env_slots)
+
+
+@pytest.mark.parametrize("section", ["train", "eval"])
+def test_what_an_environment_refuses_at_work_has_its_key(
+    toy_data: dict[str, Any], monkeypatch: pytest.MonkeyPatch, section: Literal["train", "eval"]
+) -> None:
+    def step(actions: Any) -> Any:
+        raise ConfigError("env.level", "too high")
+
+    cfg = read_embodied(toy_data)
+    (slot, *_), _ = build_slots(getattr(cfg.env, section), slot_layout(cfg, 1)[section], (), render=False)
+    monkeypatch.setattr(slot._env, "step", step)
+    slot.reset(np.ones(4, bool), [0] * 4)
+    with pytest.raises(ConfigError, match=rf"^env\.{section}\.init_params\.level: too high"):
+        slot.step(np.zeros((4, 1, *slot.spec.action.shape), np.float32))
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -90,6 +91,34 @@ def test_one_that_says_nothing_is_named_with_its_problem(reasoning_data: dict[st
     message = r"reward 'toy_reward' said nothing of problem 1 of 'train' within reward\.group_timeout_s = 0\.05 s"
     with pytest.raises(DeadlineExceeded, match=message):
         scored(reasoning_data, silent, asked(reasoning_data, new_queue, 1), 1, group_timeout_s=0.05)
+
+
+def test_one_that_blocks_is_bounded_where_workers_share_a_process(reasoning_data: dict[str, Any], new_queue: Any) -> None:
+    over, threads = threading.Event(), list[threading.Thread]()
+
+    def blocking(completions: Sequence[str], answers: Sequence[str]) -> list[float]:
+        threads.append(threading.current_thread())
+        over.wait(60.0)
+        return [0.5] * len(completions)
+
+    def failing(completions: Sequence[str], answers: Sequence[str]) -> list[float]:
+        raise ValueError("down")
+
+    def score(reward: Any, **section: Any) -> list[GroupReport]:
+        return scored(reasoning_data, reward, asked(reasoning_data, new_queue, 1), 1, **section)
+
+    message = r"reward 'toy_reward' said nothing of problem 1 of 'train' within reward\.group_timeout_s = 0\.05 s"
+    with ThreadPoolExecutor(1) as elsewhere:
+        try:
+            with pytest.raises(DeadlineExceeded, match=message):
+                elsewhere.submit(score, blocking, group_timeout_s=0.05).result(60.0)
+        finally:
+            over.set()
+        assert elsewhere.submit(score, blocking).result(60.0)[0].responses[0].reward == 0.5
+        with pytest.raises(ValueError, match="down"):
+            elsewhere.submit(score, failing).result(60.0)
+    score(blocking)
+    assert threads[-1] is threading.main_thread(), "a process of its own: the reward may use signals"
 
 
 def test_one_that_holds_up_all_others_is_named(reasoning_data: dict[str, Any], new_queue: Any) -> None:

@@ -63,7 +63,8 @@ class Scorer:
         """
         reward = self._config.reward
         if not isinstance(reward, SampleReward):
-            return _settled(self._checked(reward(texts, [answer] * len(texts)), texts, where))
+            said = self._bounded(lambda: reward(texts, [answer] * len(texts)), where)
+            return _settled(self._checked(said, texts, where))
         found = reward.score_samples(samples())
         if not inspect.isawaitable(found):
             return _settled(self._checked(found, texts, where))
@@ -88,15 +89,42 @@ class Scorer:
 
     async def _awaited(self, found: Awaitable[Scored], texts: Sequence[str], where: str) -> GroupScores:
         assert self._places is not None  # made with the loop that runs this
-        limit = self._config.group_timeout_s
         async with self._places:
             try:
-                async with asyncio.timeout(limit):
+                async with asyncio.timeout(self._config.group_timeout_s):
                     said = await found
             except TimeoutError as error:
-                problem = f"reward '{self._config.reward_type}' said nothing of {where} within reward.group_timeout_s = {limit:g} s"
-                raise DeadlineExceeded(self._place, problem) from error
+                raise self._silent(where) from error
         return self._checked(said, texts, where)
+
+    def _bounded(self, ask: Callable[[], object], where: str) -> object:
+        """What a reward that blocks says, within its deadline.
+
+        A worker with a process of its own calls it in the main thread, where signals of the reward's own work; there the deadline
+        of the phase ends the run. Workers that share a process take turns, and nobody else could notice.
+        """
+        if threading.current_thread() is threading.main_thread():
+            return ask()
+        said: Future[object] = Future()
+
+        def run() -> None:
+            try:
+                said.set_result(ask())
+            except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+                said.set_exception(error)
+
+        threading.Thread(target=run, daemon=True, name=f"reward of {self._place}").start()
+        if not wait([said], timeout=self._config.group_timeout_s).done:
+            raise self._silent(where)
+        # Not `result`, whose own frames would stand between the reward's and ours.
+        if (error := said.exception()) is not None:
+            raise error
+        return said.result()
+
+    def _silent(self, where: str) -> DeadlineExceeded:
+        limit = self._config.group_timeout_s
+        problem = f"reward '{self._config.reward_type}' said nothing of {where} within reward.group_timeout_s = {limit:g} s"
+        return DeadlineExceeded(self._place, problem)
 
     def _running(self) -> asyncio.AbstractEventLoop:
         """A loop in a thread of its own, which goes on while this worker waits for the next group."""

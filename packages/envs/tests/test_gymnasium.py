@@ -160,7 +160,7 @@ def test_parts_with_our_names_stay_what_they_are():
         assert (observation["wrist_images"] == observation["main_images"] + 100).all()
     EnvContract(factory=lambda: make(config, 2, limit=5)).run()
     with pytest.raises(ConfigError, match=r"found \{main_images: ndarray of shape \(4, 6, 3\), .*: 'push the cubes away'\}"):
-        make(Gymnasium(env_id="rlinf_test/Told-v0", kwargs={"told": "push the cubes away"}), limit=5).reset(seed=[0])
+        make(Gymnasium(env_id="rlinf_test/Told-v0", kwargs={"told": "push the cubes away"}), limit=5).reset(seed=[0, 1, 2])
 
 
 def test_several_images_are_one_too_many():

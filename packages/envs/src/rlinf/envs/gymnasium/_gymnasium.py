@@ -8,7 +8,7 @@ import inspect
 import io
 import sys
 import warnings
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import gymnasium
 import numpy as np
@@ -20,12 +20,13 @@ from rlinf.core.errors import ConfigError, MissingExtra
 from rlinf.envs.assembly import assemble_filmed, logger
 from rlinf.envs.gymnasium.gymnasium import find_spec
 from rlinf.envs.rendering.mujoco import can_render, require_rendering, use_rendering
-from rlinf.envs.spaces import is_a
+from rlinf.envs.spaces import TextArray, is_a
 
 if TYPE_CHECKING:
     from rlinf.envs.gymnasium.gymnasium import Gymnasium
 
 Info = dict[str, Any]
+VIEWS: Final = ("main_images", "wrist_images", "extra_view_images")
 
 
 def make(
@@ -155,31 +156,37 @@ class _Task(gymnasium.Env[dict[str, Any], Any]):
 
 
 class _Reader:
-    """Which part of an observation is an image, and how the rest of it is a vector.
+    """Which parts of an observation have a name of ours, or are the only image, and how the rest of it is a vector.
 
     Args:
         space: any space that Gymnasium can flatten.
 
     Raises:
-        ConfigError: there are several images.
+        ConfigError: there are several images that have no name of ours.
     """
 
     def __init__(self, space: Any) -> None:
         self._space = space
         self._named = is_a(space, gymnasium.spaces.Dict)
         parts: dict[str, Any] = dict(space.spaces) if self._named else {"": space}
-        images = [key for key, part in parts.items() if _is_image(part)]
-        if len(images) > 1:
-            remedy = "Wrap the environment so that one is left."
+        # By embodied key, the key of the part that becomes it.
+        self._keys = {key: key for key in VIEWS if key in parts and _is_view(parts[key])}
+        images = [key for key, part in parts.items() if key not in self._keys and _is_image(part)]
+        if len(images) + ("main_images" in self._keys) > 1:
+            remedy = f"Call them {', '.join(VIEWS)}, or wrap the environment so that one is left."
             raise ConfigError("env.observation", f"it has several images: {', '.join(images)}", remedy)
-        self._image = images[0] if images else None
-        self._rest: Any = gymnasium.spaces.Dict({key: parts[key] for key in sorted(parts) if key != self._image})
+        if images:
+            self._keys["main_images"] = images[0]
+        if is_a(parts.get("task_descriptions"), gymnasium.spaces.Text):
+            self._keys["task_descriptions"] = "task_descriptions"
+        rest = sorted(parts.keys() - set(self._keys.values()))
+        self._rest: Any = gymnasium.spaces.Dict({key: parts[key] for key in rest})
         self.spaces: dict[str, gymnasium.Space[Any]] = {}
         if self._rest.spaces:
             size = gymnasium.spaces.flatdim(self._rest)
             self.spaces["states"] = gymnasium.spaces.Box(-np.inf, np.inf, (size,), np.float32)
-        if self._image is not None:
-            self.spaces["main_images"] = parts[self._image]
+        for key, own in self._keys.items():
+            self.spaces[key] = TextArray(parts[own].max_length) if key == "task_descriptions" else parts[own]
 
     def read(self, observation: Any) -> dict[str, Any]:
         """An observation by embodied key.
@@ -192,11 +199,14 @@ class _Reader:
         try:
             if self._rest.spaces:
                 found["states"] = np.asarray(gymnasium.spaces.flatten(self._rest, parts), np.float32)
-            if self._image is not None:
-                found["main_images"] = parts[self._image]
+            found |= {key: parts[own] for key, own in self._keys.items()}
         except (IndexError, KeyError, TypeError, ValueError) as error:
             raise self._stray(observation) from error
         if any(np.shape(found[key]) != space.shape for key, space in self.spaces.items()):
+            raise self._stray(observation)
+        text = self.spaces.get("task_descriptions")
+        # One that is too long would be cut off in silence.
+        if text is not None and not text.contains(found["task_descriptions"]):
             raise self._stray(observation)
         return found
 
@@ -206,7 +216,14 @@ class _Reader:
 
 
 def _kind(value: Any) -> str:
-    """What something is, with its shape if it is an array."""
+    """What something is, with its shape if it is an array; each part of a dict, of which a text is told itself."""
+    if isinstance(value, dict):
+        parts = cast("dict[str, Any]", value)
+        return (
+            "{"
+            + ", ".join(f"{key}: {part!r}" if isinstance(part, str) else f"{key}: {_kind(part)}" for key, part in parts.items())
+            + "}"
+        )
     return type(value).__name__ + (f" of shape {np.shape(value)}" if is_a(value, np.ndarray) else "")
 
 
@@ -268,5 +285,10 @@ def _takes_render_mode(made: type) -> bool:
 
 
 def _first_line(error: Exception) -> str:
-    said = str(error).strip().partition("\n")[0]
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def _is_view(space: Any) -> bool:
+    """Whether it is one image or, as `extra_view_images` are, several of one size."""
+    kind = is_a(space, gymnasium.spaces.Box) and space.dtype == np.uint8
+    return kind and len(space.shape) in (3, 4) and space.shape[-1] == 3

@@ -142,7 +142,7 @@ def test_async_methods(cluster: Cluster, users: Any) -> None:
 def test_a_failed_put_is_told_by_its_handle(cluster: Cluster) -> None:
     channel = cluster.create_channel("over")
     channel.close()
-    with pytest.raises(ChannelClosed, match=r"driver can't have room: closed by driver"):
+    with pytest.raises(ChannelClosed, match=r"driver can't get room: closed by driver"):
         channel.put(0, async_op=True).wait()
 
     async def main() -> None:

@@ -177,7 +177,7 @@ def test_closing(pair: tuple[Channel, Channel]) -> None:
         for get in (end.get, end.get_nowait, lambda end=end: end.get_batch(3), lambda end=end: end.get("new")):
             with pytest.raises(EndOfStream, match=r"closed by a\[0\]"):
                 get()
-        with pytest.raises(ChannelClosed, match=r"can't have room: closed by a\[0\]"):
+        with pytest.raises(ChannelClosed, match=r"can't get room: closed by a\[0\]"):
             end.put(0)
         with pytest.raises(ChannelClosed, match="closed by"):
             end.put(0, async_op=True).wait()

@@ -326,7 +326,7 @@ def test_shutdown_ends_waits_in_other_threads(cluster: Cluster) -> None:
         threads = [threading.Thread(target=wait, args=(what,)) for what in (handle.wait, own.create_channel("never").get)]
         for thread in threads:
             thread.start()
-        assert eventually(lambda: sum(doing.blocked is not None for doing in waits.doings(DRIVER)) == 2)
+        assert eventually(lambda: sum(doing.blocked is not None for doing in waits.activities(DRIVER)) == 2)
         own.shutdown()
         own.shutdown()
         for thread in threads:

@@ -292,7 +292,7 @@ def test_a_peer_that_the_network_has_given_up_is_no_deadline(tmp_path: Path, mon
             raise TimeoutError(110, "Connection timed out")
 
     monkeypatch.setattr("rlinf.scheduler.transport.sockets.connection.FrameReader", Cut)
-    with pytest.raises(ChannelClosed, match="x: me can't have y: driver, which hosts it, is cut off"):
+    with pytest.raises(ChannelClosed, match="x: me can't get y: driver, which hosts it, is cut off"):
         asking.ask("driver", "where", "a.0", 1.0, wait=Wait("me", "x", "y"))
     worker.stop()
     net.driver.stop()

@@ -124,7 +124,7 @@ def test_closing_ends_waits_now_and_later() -> None:
     made.close("rollout[0] died")
     made.close("later")
     thread.join(60.0)
-    assert str(caught[0]) == "queue 'q': me can't have an item: rollout[0] died"
+    assert str(caught[0]) == "queue 'q': me can't get an item: rollout[0] died"
     with pytest.raises(ChannelClosed, match="rollout"):
         put(made, 0, [], 0, NOW)
 

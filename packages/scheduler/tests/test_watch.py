@@ -17,7 +17,7 @@ from rlinf.core.errors import ConfigError, DeadlineExceeded, Deadlock, WorkerErr
 from rlinf.scheduler import Channel, Cluster, FlexiblePlacementStrategy, NodePlacementStrategy, Worker
 from rlinf.scheduler.transport import waits
 from rlinf.scheduler.transport.transport import DRIVER
-from rlinf.scheduler.transport.waits import Blocked, Doing, ThreadMonitor, Use, Wait
+from rlinf.scheduler.transport.waits import Activity, Blocked, ThreadMonitor, Use, Wait
 from rlinf.scheduler.transport.work import Work
 from rlinf.scheduler.watch import stacks
 from rlinf.scheduler.watch.graph import Waiter, WaitGraph, merged
@@ -100,24 +100,24 @@ def test_a_thread_that_blocks_is_seen_in_its_call_and_one_that_runs_is_not() -> 
     def run() -> None:
         with waits.calling("w[0]", "step"), monitor:
             monitor.wait_until(lambda: True, wait)
-            assert waits.doings("w[0]")[0].blocked is None
+            assert waits.activities("w[0]")[0].blocked is None
             monitor.wait_until(lambda: go, wait)
             assert waits.current_method() == "step"
 
     thread = threading.Thread(target=run)
     thread.start()
-    until(lambda: any(doing.blocked for doing in waits.doings("w[0]")))
-    (doing,) = waits.doings("w[0]")
+    until(lambda: any(doing.blocked for doing in waits.activities("w[0]")))
+    (doing,) = waits.activities("w[0]")
     assert doing.method == "step"
     assert doing.blocked is not None
     assert (doing.blocked.goal, doing.blocked.place, doing.blocked.host) == ("an item", "channel 'c', key 0", "driver")
     assert doing.seconds >= doing.blocked.seconds >= 0
-    assert waits.doings("w[1]") == []
+    assert waits.activities("w[1]") == []
     with monitor:
         go = True
         monitor.changed()
     thread.join(60.0)
-    assert waits.doings("w[0]") == []
+    assert waits.activities("w[0]") == []
     assert waits.current_method() == ""
 
 
@@ -126,7 +126,7 @@ def test_a_task_that_awaits_is_seen_in_its_own_call() -> None:
         with waits.calling("w[0]", method):
             if wait is None:
                 await asyncio.sleep(0.05)
-                (own, other) = sorted(waits.doings("w[0]"), key=lambda doing: doing.method)
+                (own, other) = sorted(waits.activities("w[0]"), key=lambda doing: doing.method)
                 assert (own.method, own.blocked) == ("a", None)
                 assert (other.method, other.blocked and other.blocked.place) == ("b", "channel 'c', key 0")
                 work.finish(3)
@@ -139,7 +139,7 @@ def test_a_task_that_awaits_is_seen_in_its_own_call() -> None:
         await asyncio.gather(call("a", None), call("b", Wait("w[0]", "channel 'c', key 0", "an item")))
 
     asyncio.run(main())
-    assert waits.doings("w[0]") == []
+    assert waits.activities("w[0]") == []
 
 
 def test_who_could_end_a_wait_is_looked_up_where_it_is_known() -> None:
@@ -149,7 +149,7 @@ def test_who_could_end_a_wait_is_looked_up_where_it_is_known() -> None:
     def line(goal: str, use: Use | None = None, peers: tuple[str, ...] = ()) -> Waiter:
         blocked = Blocked(goal=goal, place="p", seconds=1.0, host="b.0", queue=b"q", peers=peers)
         uses = {} if use is None else {("b.0", b"q"): use}
-        return waiter("c[0]", Doing(method="run", seconds=2.0, blocked=blocked), uses, locks)
+        return waiter("c[0]", Activity(method="run", seconds=2.0, blocked=blocked), uses, locks)
 
     use = Use(size=3, putter="x[0]", put_s=4.0, getter="y[0]", got_s=5.0)
     assert (line("an item", use).peers, line("an item", use).note) == (("x[0]",), "3 items there, last put by x[0] 4 s ago")
@@ -158,7 +158,7 @@ def test_who_could_end_a_wait_is_looked_up_where_it_is_known() -> None:
     assert (line("an item").peers, line("an item").note) == (("b[0]",), "b[0], which hosts it, does not answer")
     assert (line("an item", peers=("z[0]",)).peers, line("an item", peers=("z[0]",)).note) == (("z[0]",), "")
     assert line("the lock").note == ""
-    running = waiter("c[0]", Doing(method="run", seconds=2.0, blocked=None), {}, locks)
+    running = waiter("c[0]", Activity(method="run", seconds=2.0, blocked=None), {}, locks)
     assert (running.waits, running.method, running.seconds) == (False, "run", 2.0)
 
 

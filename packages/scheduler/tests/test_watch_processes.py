@@ -272,15 +272,15 @@ def test_the_graph_has_locks_with_their_holders_and_processes_that_do_not_answer
 
 def test_a_stopped_process_is_not_asked_for_ever(run: Run) -> None:
     pid = run.start("a.0", "sleep")
-    until(lambda: list(run.transport.controls.ask("doing", timeout=20.0)) == ["a.0"])
+    until(lambda: list(run.transport.controls.ask("activities", timeout=20.0)) == ["a.0"])
     os.kill(pid, signal.SIGSTOP)
     until(lambda: all(state(int(thread.name)) == "T" for thread in Path(f"/proc/{pid}/task").iterdir()))
     start = time.monotonic()
     for _ in range(5000):
-        assert run.transport.controls.ask("doing", "x" * 100, timeout=0.0) == {}
+        assert run.transport.controls.ask("activities", "x" * 100, timeout=0.0) == {}
     assert time.monotonic() - start < 20.0
     os.kill(pid, signal.SIGCONT)
-    until(lambda: list(run.transport.controls.ask("doing", timeout=1.0)) == ["a.0"])
+    until(lambda: list(run.transport.controls.ask("activities", timeout=1.0)) == ["a.0"])
 
 
 def test_a_stopped_process_is_named_and_given_up_while_a_silent_one_is_left_alone(

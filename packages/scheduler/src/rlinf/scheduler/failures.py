@@ -164,7 +164,7 @@ class Failures:
 
     def _expire(self, call: Hashable) -> None:
         error, _ = self._unseen.get(call, (None, 0.0))
-        if error is not None and any(doing.blocked for doing in waits.doings(DRIVER)):
+        if error is not None and any(doing.blocked for doing in waits.activities(DRIVER)):
             self.end(error)
 
     def announce(self, error: RLinfError) -> None:

@@ -179,7 +179,7 @@ class GroupCarrier:
             question = ("fetching", holder, pair.key, pair.name)
             said: str = self._connections.ask(pair.peer, *question, wait=replace(wait, timeout=max(left, LOOK_S)))
             if problem or said:
-                reason = f"{wait.who} can't have {wait.goal} by {route}: {said or problem}"
+                reason = f"{wait.who} can't get {wait.goal} by {route}: {said or problem}"
                 raise ChannelClosed(wait.place, reason, _REMEDY)
 
     def close(self) -> None:

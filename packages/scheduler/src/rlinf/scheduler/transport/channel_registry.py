@@ -26,7 +26,7 @@ from rlinf.scheduler.transport.waits import Monitor, Wait
 
 ANSWERS_S = 5.0
 """How long a process may take to say what it has sent, or a host to read it; one that is stopped says nothing."""
-NEWS_S = 10.0
+LOSS_S = 10.0
 """How long the driver may take to find out what became of a process that is gone."""
 Traffic = Sequence[tuple[int, int]]
 """How many items were put into some channels at a host, and how many were got, for each channel."""
@@ -134,15 +134,15 @@ class KnownChannels:
             found = [self._traffic.get((channel, host), (0, 0)) for channel in channels]
             return [(puts, gets) for puts, gets in found]
 
-    def fate(self, queue: Hashable, host: str) -> str:
+    def loss(self, queue: Hashable, host: str) -> str:
         """What is known of the items that a channel had at a host that is gone; "" of a queue of messages."""
         name = channel_of(queue)
         if name is None or host == DRIVER:
             return ""
         with contextlib.suppress(RLinfError):
             # A driver that is gone, too, has nothing to add.
-            wait = Wait(self._who, f"channel '{name}'", f"news of {label(host)}", NEWS_S)
-            return self._ask("channel", "fate", name, host, NEWS_S, wait=wait)
+            wait = Wait(self._who, f"channel '{name}'", f"what was lost with {label(host)}", LOSS_S)
+            return self._ask("channel", "loss", name, host, LOSS_S, wait=wait)
         return ""
 
 
@@ -196,8 +196,8 @@ class ChannelRegistry:
                 return self.host(name, key, by, decide=decide)
             case ("status", name):
                 return self._ended.get(name, ""), dict(self._lost.get(name, {}))
-            case ("fate", name, host, seconds):
-                return self.fate(name, host, Wait(label(by), f"channel '{name}'", f"news of {label(host)}", seconds))
+            case ("loss", name, host, seconds):
+                return self.loss(name, host, Wait(label(by), f"channel '{name}'", f"what was lost with {label(host)}", seconds))
             case ("end", name, closer):
                 return self.end(name, f"closed by {closer}")
             case other:
@@ -291,7 +291,7 @@ class ChannelRegistry:
             self._monitor.changed()
         self._processes.lose(host, reasons)
 
-    def fate(self, name: str, host: str, wait: Wait) -> str:
+    def loss(self, name: str, host: str, wait: Wait) -> str:
         """What is known of the end of a process that hosted a channel; waits until it is."""
         with self._monitor:
             self._monitor.wait_until(lambda: bool(self._closed) or host in self._lost.get(name, {}), wait)

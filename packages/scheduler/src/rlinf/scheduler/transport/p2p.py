@@ -40,7 +40,7 @@ class PeerMessenger:
 
     def send(self, item: Any, group: str, rank: Rank, *, tag: str = "", async_op: bool = False) -> Any:
         to = self._address(group, rank, "send to")
-        wait = Wait(self._who, f"send to {label(to)}, tag '{tag}'", "a way")
+        wait = Wait(self._who, f"send to {label(to)}, tag '{tag}'", "delivery")
         return self._put(to, tag, self._encoded(item, to, wait), wait, async_op)
 
     def recv(
@@ -62,7 +62,7 @@ class PeerMessenger:
         if self._me != source:
             return self._get(source, tag, Wait(self._who, place, "the object", peers=(label(source),)), async_op)
         # Encoded for no receiver in particular: GPU memory goes by way of the CPU.
-        blobs, wait = encode(item, place=place), Wait(self._who, place, "a way")
+        blobs, wait = encode(item, place=place), Wait(self._who, place, "delivery")
         if len(others) > 1:
             blobs = self._transport.routes.several(blobs)
         works = [self._put(to, tag, blobs, wait, async_op) for to in others]

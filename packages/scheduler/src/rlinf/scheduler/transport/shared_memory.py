@@ -236,10 +236,10 @@ _mappings: dict[bytes, _Mapping] = {}
 """What this process has mapped, by the segment's name. Changed and iterated over with `_lock`."""
 _arenas: weakref.WeakSet[Arena] = weakref.WeakSet()
 _lock = threading.Lock()
-_tending = threading.Event()
+_trimming = threading.Event()
 
 
-def crowded() -> bool:
+def at_limit() -> bool:
     """Whether this process should hold no further lease."""
     return len(_live) >= LEASES
 
@@ -259,9 +259,9 @@ def _mapping(lease: Lease) -> np.ndarray[Any, Any]:
 def _remember(name: bytes, shared: SharedMemory, size: int) -> np.ndarray[Any, Any]:
     memory = np.frombuffer(shared.map(size), np.uint8)
     with _lock:
-        if not _tending.is_set():
-            _tending.set()
-            threading.Thread(target=_tend, name="rlinf-memory", daemon=True).start()
+        if not _trimming.is_set():
+            _trimming.set()
+            threading.Thread(target=_trim_regularly, name="rlinf-memory", daemon=True).start()
         while len(_mappings) >= max(1, MAPPINGS):
             # Arrays that have views of it keep the mapping itself.
             del _mappings[min(_mappings, key=lambda known: _mappings[known].used)]
@@ -269,7 +269,7 @@ def _remember(name: bytes, shared: SharedMemory, size: int) -> np.ndarray[Any, A
         return _mappings.setdefault(name, _Mapping(memory)).memory
 
 
-def _tend() -> None:
+def _trim_regularly() -> None:
     """Gives back what nobody has used for long."""
     while True:
         time.sleep(IDLE_S / 4)

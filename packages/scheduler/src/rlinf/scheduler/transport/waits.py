@@ -52,13 +52,13 @@ class Wait:
         problem = f"{self.who} waited {seconds:g} s for {self.goal} in vain"
         return DeadlineExceeded(self.place, problem, longer(self.timeout)).because(why)
 
-    def hopeless(self, remedy: str) -> DeadlineExceeded:
+    def deadlocked(self, remedy: str) -> DeadlineExceeded:
         """The error of a wait whose deadline nobody waits for, because nobody is left who could end it before."""
         return DeadlineExceeded(self.place, f"{self.who} waits for {self.goal} in vain: every other task waits, too", remedy)
 
     def closed(self, reason: str) -> ChannelClosed:
         """The error of a wait that nobody will end any more."""
-        return ChannelClosed(self.place, f"{self.who} can't have {self.goal}: {reason}")
+        return ChannelClosed(self.place, f"{self.who} can't get {self.goal}: {reason}")
 
 
 QUEUES = 4096
@@ -90,7 +90,7 @@ class Blocked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Doing:
+class Activity:
     """What one thread of a process, or asyncio task, does."""
 
     method: str
@@ -192,20 +192,20 @@ def blocking(wait: Wait) -> Generator[None]:
         end(number)
 
 
-def doings(who: str) -> list[Doing]:
+def activities(who: str) -> list[Activity]:
     """What `who` does in this process: each of its waits with the call that it is in, and its calls that wait for nothing."""
     now = time.monotonic()
-    found: list[Doing] = []
+    found: list[Activity] = []
     waiting: set[int] = set()
     # A copy: other threads begin and end waits meanwhile.
     for wait, since, call in list(_WAITS.values()):
         if wait.who == who:
             waiting.add(call)
             _, method, began = _CALLS.get(call, (who, "", since))
-            found.append(Doing(method=method, seconds=now - began, blocked=_blocked(wait, since, now)))
+            found.append(Activity(method=method, seconds=now - began, blocked=_blocked(wait, since, now)))
     for call, (caller, method, began) in list(_CALLS.items()):
         if caller == who and call not in waiting:
-            found.append(Doing(method=method, seconds=now - began, blocked=None))
+            found.append(Activity(method=method, seconds=now - began, blocked=None))
     return found
 
 

@@ -24,7 +24,7 @@ def failure(problem: Problem, wait: Wait) -> RLinfError:
     """The error of a put or a get that failed."""
     kind, reason = problem
     if kind == "end":
-        return EndOfStream(wait.place, f"{wait.who} can't have {wait.goal}: {reason}, and all items were taken")
+        return EndOfStream(wait.place, f"{wait.who} can't get {wait.goal}: {reason}, and all items were taken")
     if kind == "empty":
         return ChannelEmpty(wait.place, f"{wait.who} found no item")
     if kind == "full":

@@ -8,7 +8,7 @@ from functools import partial
 
 from rlinf.scheduler.transport.queues import Queues
 from rlinf.scheduler.transport.sockets.server import Server
-from rlinf.scheduler.transport.waits import Use, doings
+from rlinf.scheduler.transport.waits import Use, activities
 from rlinf.scheduler.watch.processes import describe, stopped
 from rlinf.scheduler.watch.stacks import Stack, answer_signals, foreign_stacks, own_stacks
 
@@ -19,7 +19,7 @@ Look = dict[int, tuple[str, list[Stack]]]
 def answer(who: str, server: Server) -> None:
     """Answers all questions of the driver's `Watcher` from now on, some in each process, some for its whole node."""
     answer_signals()
-    server.serve("doing", partial(doings, who))
+    server.serve("activities", partial(activities, who))
     server.serve("stacks", own_stacks)
     server.serve("uses", partial(uses_of, server.queues))
     # In a thread of its own: py-spy and signals take seconds.

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Generator
 
 from rlinf.scheduler.transport.transport import DRIVER
-from rlinf.scheduler.transport.waits import doings
+from rlinf.scheduler.transport.waits import activities
 from rlinf.scheduler.watch.graph import WaitGraph, merged
 from rlinf.scheduler.workers.logs import WORKERS, Console
 
@@ -50,7 +50,7 @@ class Heartbeat:
         while not self._stopped.wait(min(LOOK_S, self._seconds / 4)):
             starts = time.monotonic() - began < START_S
             least, pause = (min(self._seconds, FIRST_S), min(self._seconds, AGAIN_S)) if starts else (self._seconds, self._seconds)
-            longest = max((doing.blocked.seconds for doing in doings(DRIVER) if doing.blocked), default=0.0)
+            longest = max((doing.blocked.seconds for doing in activities(DRIVER) if doing.blocked), default=0.0)
             if longest >= least and time.monotonic() - said >= pause:
                 said = time.monotonic()
                 for line in report(self._wait_graph(), least):

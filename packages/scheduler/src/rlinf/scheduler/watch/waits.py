@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 
 from rlinf.scheduler.transport.queues import Queues
 from rlinf.scheduler.transport.transport import label
-from rlinf.scheduler.transport.waits import Doing, Use, doings
+from rlinf.scheduler.transport.waits import Activity, Use, activities
 from rlinf.scheduler.watch.answers import uses_of
 from rlinf.scheduler.watch.graph import Waiter, WaitGraph
 from rlinf.scheduler.workers.device_lock import Locks
 
 
-def waiter(who: str, doing: Doing, uses: Mapping[tuple[str, bytes], Use], locks: Locks) -> Waiter:
+def waiter(who: str, doing: Activity, uses: Mapping[tuple[str, bytes], Use], locks: Locks) -> Waiter:
     """One line of the graph.
 
     Args:
@@ -49,7 +49,7 @@ def waiter(who: str, doing: Doing, uses: Mapping[tuple[str, bytes], Use], locks:
 
 def graph_here(names: Iterable[str], queues: Queues, locks: Locks) -> WaitGraph:
     """The graph of a run whose workers are all in this process."""
-    said = {name: doings(name) for name in names}
+    said = {name: activities(name) for name in names}
     waits = [doing.blocked for found in said.values() for doing in found if doing.blocked and doing.blocked.queue]
     uses = {(wait.host, wait.queue): uses_of(queues, [wait.queue])[0] for wait in waits}
     return WaitGraph(tuple(waiter(name, doing, uses, locks) for name, found in said.items() for doing in found))

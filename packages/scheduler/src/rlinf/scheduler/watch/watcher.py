@@ -8,7 +8,7 @@ from contextlib import suppress
 from rlinf.core.errors import RLinfError
 from rlinf.scheduler.transport.sockets.socket_transport import DriverTransport
 from rlinf.scheduler.transport.transport import DRIVER, label
-from rlinf.scheduler.transport.waits import Blocked, Doing, Use, Wait, doings
+from rlinf.scheduler.transport.waits import Activity, Blocked, Use, Wait, activities
 from rlinf.scheduler.watch.answers import Look, look, uses_of
 from rlinf.scheduler.watch.graph import Waiter, WaitGraph
 from rlinf.scheduler.watch.stacks import Stack, own_stacks
@@ -33,7 +33,7 @@ class Watcher:
         """Who waits for whom at this moment. Takes a second if a process does not answer."""
         transport = self._transport
         pids = transport.controls.pids()
-        said: dict[str, list[Doing]] = {DRIVER: doings(DRIVER), **transport.controls.ask("doing", timeout=ANSWER_S)}
+        said: dict[str, list[Activity]] = {DRIVER: activities(DRIVER), **transport.controls.ask("activities", timeout=ANSWER_S)}
         uses = self._uses([doing.blocked for all_of_one in said.values() for doing in all_of_one if doing.blocked])
         waiters = [waiter(label(host), doing, uses, transport.locks) for host, found in said.items() for doing in found]
         # One that has ended meanwhile is not silent.
@@ -46,7 +46,7 @@ class Watcher:
         """The processes that do not answer at this moment, by address: their ids, and how they look from outside."""
         controls = self._transport.controls
         pids = controls.pids()
-        said = controls.ask("doing", timeout=ANSWER_S)
+        said = controls.ask("activities", timeout=ANSWER_S)
         silent = {host: pid for host, pid in pids.items() if host not in said and host in controls.pids()}
         return {host: (silent[host], state) for host, (state, _) in self._look(silent, stacks=False).items()}
 

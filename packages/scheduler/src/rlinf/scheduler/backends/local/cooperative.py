@@ -235,7 +235,7 @@ class CooperativeScheduler:
         if timed:
             _, first, wait = min(timed, key=lambda each: each[0])
             # Whoever was to end the wait may be the one that failed.
-            first.verdict = wait.hopeless(_REMEDY) if failure is None else wait.closed(str(failure))
+            first.verdict = wait.deadlocked(_REMEDY) if failure is None else wait.closed(str(failure))
             return first
         self._driver.verdict = failure or Deadlock("local cluster", f"every task waits for another\n{self._describe()}\n", _REMEDY)
         return self._driver

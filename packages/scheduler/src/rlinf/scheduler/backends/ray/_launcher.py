@@ -94,9 +94,9 @@ class GroupLauncher:
         context.remark()
         on = f" on {info.label}" if context.run_info.networked else ""
         if not self._is_here(plan):
-            fate = context.nodes.fate(plan.node)
-            if fate:
-                return f"the process died: {fate}, and with it the process; pid {process.info.pid}"
+            failure = context.nodes.failure(plan.node)
+            if failure:
+                return f"the process died: {failure}; pid {process.info.pid}"
         how = exit_of(self._note(plan, process.incarnation), ENDING_S) if self._is_here(plan) else ""
         if not how and self._is_here(plan) and is_running(process.info.pid):
             return f"its connection to the driver broke{on}, although the process runs; pid {process.info.pid}"

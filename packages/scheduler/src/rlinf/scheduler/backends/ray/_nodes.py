@@ -83,7 +83,7 @@ class Nodes:
         """What of it the node's own Ray does not have."""
         return on_top(self._changes, self._infos[rank].default_env_vars)
 
-    def fate(self, rank: int) -> str:
+    def failure(self, rank: int) -> str:
         """What happened to a node: "" if its Ray still answers. Takes two seconds if it is cut off."""
         info = self._infos[rank]
         try:

@@ -166,7 +166,7 @@ class Connection:
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
         self._sending = threading.Lock()
-        self._words: deque[tuple[str, int]] = deque()
+        self._notices: deque[tuple[str, int]] = deque()
         """What is to be said of requests before the next frame."""
         self._numbers = itertools.count(1)
         self._requests: dict[int, RemoteRequest] = {}
@@ -202,16 +202,16 @@ class Connection:
         """Sends something that needs no answer; raises as `post`."""
         self._send(("tell", kind), detail, None, wait)
 
-    def say(self, word: str, request: RemoteRequest, *, now: bool = False) -> None:
+    def say(self, notice: str, request: RemoteRequest, *, now: bool = False) -> None:
         """Tells the host what becomes of a request.
 
         Args:
-            word: `took`, or `cancel`: it is not to be done, and what it took goes back.
+            notice: `took`, or `cancel`: it is not to be done, and what it took goes back.
             request: which.
             now: not later, when the thread that is sending has finished; never in a finaliser, nor in the thread that reads.
         """
         # An append to a deque takes no lock, so that a finaliser may do it at any moment.
-        self._words.append((word, request.number))
+        self._notices.append((notice, request.number))
         if now:
             with contextlib.suppress(OSError), self._sending:
                 self._flush()
@@ -285,7 +285,7 @@ class Connection:
 
     def gone(self, name: Hashable) -> str:
         """Why the host is gone; of a queue of a channel, what is known of its items."""
-        return self._channels.fate(name, self._host) or f"{label(self._host)}, which hosts it, is {self.broken or 'gone'}"
+        return self._channels.loss(name, self._host) or f"{label(self._host)}, which hosts it, is {self.broken or 'gone'}"
 
     def _send(self, header: tuple[Any, ...], blobs: Sequence[Blob], name: Any, wait: Wait) -> None:
         """Sends one frame, after what is to be said before it."""
@@ -313,17 +313,17 @@ class Connection:
 
     def _sweep(self) -> None:
         """Says what is left, unless another thread, or this one, is about to."""
-        while self._words and self._sending.acquire(blocking=False):
+        while self._notices and self._sending.acquire(blocking=False):
             try:
                 self._flush()
             except OSError:
-                self._words.clear()
+                self._notices.clear()
             finally:
                 self._sending.release()
 
     def _flush(self) -> None:
-        while self._words:
-            send_frame(self._sock, self._words.popleft())
+        while self._notices:
+            send_frame(self._sock, self._notices.popleft())
 
     def _readable(self, seconds: float | None) -> bool:
         if self._reader.ahead:

@@ -147,7 +147,7 @@ class Connections:
         self._channels.after_fork()
 
 
-PATIENCE = 8
+MOST_UNANSWERED = 8
 """More questions than these would fill the connection to a process that is stopped, and block who asks."""
 
 
@@ -167,12 +167,12 @@ class ControlConnections:
         self._open: dict[str, tuple[Connection, int]] = {}
         """With the process ids."""
 
-    def attend(self, sock: socket.socket, peer: str, pid: int, place: Location) -> None:
+    def handle(self, sock: socket.socket, peer: str, pid: int, place: Location) -> None:
         """Runs in the thread of one connection until it breaks."""
         connection = Connection(sock, peer, self._timeout_s, self._channels)
         opened = self._open[peer] = connection, pid
         with contextlib.suppress(RLinfError):  # it may be gone already
-            connection.tell("attended", encode(()), Wait(DRIVER, f"control connection of {label(peer)}", "its way"))
+            connection.tell("control ready", encode(()), Wait(DRIVER, f"control connection of {label(peer)}", "delivery"))
         connection.read_to_its_end()
         # Its successor may have come before its connection broke.
         if self._open.get(peer) is opened:
@@ -187,13 +187,13 @@ class ControlConnections:
         """Sends every process what needs no answer."""
         for host, (connection, _) in list(self._open.items()):
             with contextlib.suppress(RLinfError):
-                connection.tell(kind, encode(detail), Wait(DRIVER, f"'{kind}' to {label(host)}", "its way"))
+                connection.tell(kind, encode(detail), Wait(DRIVER, f"'{kind}' to {label(host)}", "delivery"))
 
     def ask(self, kind: str, *question: Any, hosts: Sequence[str] | None = None, timeout: float) -> dict[str, Any]:
         """The answers of the processes that give one in time, by address. One that has left several open is no longer asked."""
         asked = {host: connection for host, (connection, _) in list(self._open.items()) if hosts is None or host in hosts}
-        patient = {host: connection for host, connection in asked.items() if connection.unanswered < PATIENCE}
-        return _answers(patient, kind, question, timeout)
+        answering = {host: connection for host, connection in asked.items() if connection.unanswered < MOST_UNANSWERED}
+        return _answers(answering, kind, question, timeout)
 
 
 def _answers(connections: Mapping[str, Connection], kind: str, question: tuple[Any, ...], seconds: float) -> dict[str, Any]:

@@ -71,7 +71,7 @@ class Server:
     def __init__(self, place: Location, authkey: bytes, queues: Queues) -> None:
         self.queues = queues
         self.services: dict[str, _Service] = {}
-        self.attend_control: Callable[[socket.socket, str, int, Location], None] | None = None
+        self.handle_control: Callable[[socket.socket, str, int, Location], None] | None = None
         """The driver's: runs in the thread of each control connection, until it ends."""
         self.serve("size", queues.size)
         self.serve("end", queues.end)
@@ -137,7 +137,7 @@ class Server:
                 continue
             self._greeted[connection] = time.monotonic()
             while not self._room.acquire(timeout=GREET_S / 4):
-                self._hurry()
+                self._drop_slow_clients()
             threading.Thread(target=self._greet, args=(connection,), name="rlinf-serve", daemon=True).start()
 
     def _greet(self, connection: Connection[Any, Any]) -> None:
@@ -153,9 +153,9 @@ class Server:
         finally:
             del self._greeted[connection]
             self._room.release()
-        self._attend(sock)
+        self._handle_connection(sock)
 
-    def _hurry(self) -> None:
+    def _drop_slow_clients(self) -> None:
         """Ends the connections of clients that say something now and then, but do not come to an end."""
         for connection, since in list(self._greeted.items()):
             if time.monotonic() - since > 2 * GREET_S:
@@ -163,12 +163,12 @@ class Server:
                     # Not closed here: its own thread still reads the descriptor.
                     sock.shutdown(socket.SHUT_RDWR)
 
-    def _attend(self, sock: socket.socket) -> None:
+    def _handle_connection(self, sock: socket.socket) -> None:
         reader = FrameReader(sock)
         with sock, contextlib.suppress(OSError, EOFError):
             (kind, peer, pid, place), _ = reader.read()
-            if kind == "control" and self.attend_control is not None:
-                self.attend_control(sock, peer, pid, place)
+            if kind == "control" and self.handle_control is not None:
+                self.handle_control(sock, peer, pid, place)
             else:
                 _ServedConnection(self, sock, peer).run(reader)
 

@@ -133,17 +133,17 @@ class SocketTransport(Transport):
             on_end: called when the driver is gone.
         """
         wait = Wait(self._who, "control connection", "the driver")
-        attended = threading.Event()
-        self.server.serve("attended", attended.set)
+        ready = threading.Event()
+        self.server.serve("control ready", ready.set)
         sock = self.connections.connect(DRIVER, "control", wait, self.server.place)
 
-        def attend() -> None:
+        def serve_driver() -> None:
             self.server.answer(sock, DRIVER)
             on_end()
 
-        threading.Thread(target=attend, name="rlinf-control", daemon=True).start()
+        threading.Thread(target=serve_driver, name="rlinf-control", daemon=True).start()
         # Before, news of a channel that this process already uses would pass it by.
-        if not attended.wait(self.connections.timeout_s):
+        if not ready.wait(self.connections.timeout_s):
             raise wait.expired(self.connections.timeout_s)
 
     def close(self, reason: str) -> None:
@@ -197,7 +197,7 @@ class DriverTransport(SocketTransport):
         serve("lock", self._lock, waits=True, undo=self._unlock)
         serve("unlock", self._unlock)
         serve("log", on_log, peer=True)
-        self.server.attend_control = self._attend
+        self.server.handle_control = self._handle_control
         self.directory.register(DRIVER, self.server.place)
         # Last: whoever connects finds all services.
         self.server.start()
@@ -238,9 +238,9 @@ class DriverTransport(SocketTransport):
         self.known.lose(host, reasons)
         self.controls.ask("channel lost", host, reasons, timeout=ANSWERS_S)
 
-    def _attend(self, sock: socket.socket, peer: str, pid: int, place: Location) -> None:
+    def _handle_control(self, sock: socket.socket, peer: str, pid: int, place: Location) -> None:
         self.directory.register(peer, place)
-        self.controls.attend(sock, peer, pid, place)
+        self.controls.handle(sock, peer, pid, place)
 
     def _process_lost(self, peer: str, pid: int, place: Location) -> None:
         # Expected before it is forgotten: else `Directory.again` could take it for gone for good in between.

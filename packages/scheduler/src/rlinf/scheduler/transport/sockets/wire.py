@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from rlinf.scheduler.transport.encoding import Blob, Buffer
-from rlinf.scheduler.transport.shared_memory import LEASES, Lease, Region, crowded
+from rlinf.scheduler.transport.shared_memory import LEASES, Lease, Region, at_limit
 
 # 16 bytes with the unused field, so that what follows stays aligned.
 _PREFIX = struct.Struct("<HHIQ")
@@ -36,7 +36,7 @@ _READ_BYTES = 1 << 16
 _LEASES = max(1, min(64, LEASES // 4))
 """How many leases one frame carries at most; the kernel's limit is 253. They are open before their receiver can decline them."""
 _ANCILLARY = socket.CMSG_SPACE(4 * _LEASES)
-_CROWDED_S = 0.001
+_RETRY_S = 0.001
 
 
 class _Carrying(bytes):
@@ -111,7 +111,7 @@ def begin_part(sock: socket.socket, part: Buffer, flags: int = 0) -> int:
             until = time.monotonic() + _limit(sock) if until is None else until
             if flags & socket.MSG_DONTWAIT or time.monotonic() >= until:
                 raise BlockingIOError(*error.args) from error
-        time.sleep(_CROWDED_S)  # too many files of this user are on their way; whoever reads makes room
+        time.sleep(_RETRY_S)  # too many files of this user are on their way; whoever reads makes room
 
 
 class FrameReader:
@@ -160,7 +160,7 @@ class FrameReader:
         for lease, (segment, size) in zip(leases, _SEGMENT.iter_unpack(table[:split]), strict=True):
             lease.segment, lease.size = segment, size
         # At its limit a process copies the regions, and gives the leases back with that.
-        full = crowded()
+        full = at_limit()
         position: int
         number: int
         for position, number, several, offset, length in _REGION.iter_unpack(table[split:]):

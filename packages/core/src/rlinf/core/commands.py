@@ -86,7 +86,7 @@ def _failure(point: EntryPoint) -> str:
     """Why it can't be imported; "" if it can."""
     try:
         point.load()
-    # Whatever a stranger's module raises when it is imported.
+    # Whatever another project's module raises when it is imported.
     except Exception as error:  # noqa: BLE001
         return f"  can't be imported: {type(error).__name__}: {error}"
     return ""
@@ -110,7 +110,7 @@ def _about(point: EntryPoint) -> str:
     try:
         spec = find_spec(point.module)
         tree = ast.parse(Path((spec and spec.origin) or "").read_text(encoding="utf-8"))
-    # Whatever a stranger's package raises when it is imported.
+    # Whatever another project's package raises when it is imported.
     except Exception:  # noqa: BLE001
         return point.value
     found = (each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == point.attr)

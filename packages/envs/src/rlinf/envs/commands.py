@@ -74,7 +74,7 @@ class _Subject:
 
     factory: Factory
     config: Any
-    """The configuration that makes it; None for a stranger's factory."""
+    """The configuration that makes it; None for a plain function that makes one."""
 
 
 def _subject(name: str, params: dict[str, Any], num_envs: int, max_episode_steps: int | None) -> _Subject:

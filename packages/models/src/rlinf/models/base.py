@@ -152,7 +152,7 @@ class BasePolicy(Versioned, ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        # What a subclass defines is wrapped, so that a stranger's policy still has nothing but these two methods to write.
+        # What a subclass defines is wrapped, so that a policy of yours still has nothing but these two methods to write.
         own = vars(cls)
         if "predict_action_batch" in own:
             cls.predict_action_batch = decides(cls.predict_action_batch)

@@ -1,7 +1,7 @@
 """A task type is a kind of run: its configuration, the rules across its sections, its workers and its loop.
 
-Ours (`embodied`, `embodied_off_policy`, `embodied_sft`, `reasoning`, `agent`, `sft`) are registered as a stranger's package
-registers its own, by an entry point of the group `rlinf.runners`; a script uses the decorator:
+Ours (`embodied`, `embodied_off_policy`, `embodied_sft`, `reasoning`, `agent`, `sft`, `reward_model`) are registered as any other
+package registers its own, by an entry point of the group `rlinf.runners`; a script uses the decorator:
 
     @register_task_type("counting", config=CountingConfig)
     def counting(cfg: CountingConfig, cluster: Cluster, folder: RunFolder) -> CountingLoop:
@@ -235,7 +235,7 @@ def _importable() -> Iterator[TaskType]:
     for name in TASK_TYPES.names():
         try:
             yield TASK_TYPES.get(name)
-        # Whatever a stranger's module raises when it is imported.
+        # Whatever a module of another project raises when it is imported.
         except Exception as error:  # noqa: BLE001
             problem = f"{type(error).__name__}: {error}"
             warnings.warn(f"the task type '{name}' ({TASK_TYPES.owner(name)}) is left out: {problem}", stacklevel=2)

@@ -177,5 +177,5 @@ class Failures:
         for callback in list(self._callbacks):
             try:
                 callback(error)
-            except Exception:  # noqa: BLE001 - a stranger's function, which must not hide the failure
+            except Exception:  # noqa: BLE001 - a user's function, which must not hide the failure
                 _LOG.exception("a callback of on_failure raised")

@@ -115,7 +115,7 @@ def _sorted_out(
     known = {*tensors, *params}
     found: dict[str, Any] = {}
     for given, value in inputs.items():
-        # Our own names come first: a stranger's loss may have a parameter that is another system's word for something else.
+        # Our own names come first: a loss from elsewhere may have a parameter that is another system's word for something else.
         name = given if given in known else ALIASES.get(given, given)
         if name not in known:
             hint = ARGUMENTS.get(given) or did_you_mean(given, sorted(known))
@@ -127,7 +127,7 @@ def _sorted_out(
 
 
 def _called(item: Callable[..., Any], inputs: Mapping[str, Any], place: str) -> Any:
-    """What a stranger's function makes of keyword arguments: only those that it knows, and all that it needs."""
+    """What a function from elsewhere makes of keyword arguments: only those that it knows, and all that it needs."""
     if isinstance(item, type):
         raise ConfigError(
             place, f"{item.__qualname__} does not work on tensors", "Subclass PolicyLoss, or Estimator for an advantage."

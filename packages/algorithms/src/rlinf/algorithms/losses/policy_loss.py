@@ -170,7 +170,7 @@ class PolicyLoss(ABC):
 
     def of(self, x: LossInputs) -> LossOutput[Tensor]:
         """The loss of tensors, as a sum and its weight."""
-        # A subclass of a stranger may mix rows, for example by a batch mean, and tiles would change its value.
+        # A subclass from another package may mix rows, for example by a batch mean, and tiles would change its value.
         aggregation = Aggregation(self.loss_agg_func, self.loss_agg_length)
         if not self.by_rows:
             return summed(self._terms(x), x.mask, aggregation)

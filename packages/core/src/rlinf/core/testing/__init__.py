@@ -1,4 +1,4 @@
-"""The published contract suites: examiners that our own parts and a stranger's plug-in run alike."""
+"""The published contract suites: tests that our own parts and any other plug-in run alike."""
 
 from rlinf.core.testing.advantage import AdvantageContract as AdvantageContract
 from rlinf.core.testing.env import EnvContract as EnvContract

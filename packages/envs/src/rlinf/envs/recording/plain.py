@@ -109,7 +109,7 @@ def read_numpy(path: str | Path) -> Episode:
         RLinfError: it is not such a file.
     """
     try:
-        # allow_pickle stays off: a file of strangers can't execute anything.
+        # allow_pickle stays off: a file from an unknown source can't execute anything.
         with np.load(path) as stored:
             arrays: dict[str, NDArray[Any]] = {key: stored[key] for key in stored.files}
         about: dict[str, Any] = json.loads(str(arrays.pop("about")))

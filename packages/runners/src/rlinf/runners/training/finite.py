@@ -1,4 +1,4 @@
-"""Numbers that are none: refused where they enter training, and told where they kept it from going on."""
+"""Values that are not finite: refused where they enter training, and counted where they made an optimizer step be skipped."""
 
 from __future__ import annotations
 

@@ -115,11 +115,9 @@ class _Listing:
             here = f"{place}.env_configs[{index}]"
             # `all` is all of the group here, and not of the cluster.
             chosen = ranks if str(entry.node_ranks).strip() == "all" else self._ranks(entry.node_ranks, here)
-            strangers = [rank for rank in chosen if rank not in ranks]
-            if strangers:
-                problem = (
-                    f"'{entry.node_ranks}' names node {strangers[0]}, but the group '{written.label}' has {format_ranks(ranks)}"
-                )
+            outside = [rank for rank in chosen if rank not in ranks]
+            if outside:
+                problem = f"'{entry.node_ranks}' names node {outside[0]}, but the group '{written.label}' has {format_ranks(ranks)}"
                 self._fault(f"{here}.node_ranks", problem, "Name nodes of the group.")
             twice = [rank for rank in chosen if rank in env_vars]
             if twice:

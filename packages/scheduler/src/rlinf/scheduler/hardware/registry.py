@@ -1,6 +1,6 @@
 """Which kinds of hardware there are: accelerators that are detected, and what a configuration says stands at a node.
 
-A stranger's kind is registered by a decorator, or by an entry point of an installed package:
+A kind of another project is registered by a decorator, or by an entry point of an installed package:
 
     @register_accelerator("TPU")
     class Tpu(Accelerator):

@@ -238,7 +238,7 @@ class Monitor(Protocol):
 
     @property
     def cooperative(self) -> bool:
-        """Whether only one task of the process runs at a time, so that a stranger's event loop would keep others waiting."""
+        """Whether only one task of the process runs at a time, so that a foreign event loop would keep others waiting."""
         ...
 
 

@@ -1,6 +1,6 @@
 """What a logger is, and which there are.
 
-A logger is a class that is given the run, and then the numbers of each iteration. Ours are registered as a stranger's package
+A logger is a class that is given the run, and then the numbers of each iteration. Ours are registered as any other package
 registers its own, by an entry point of the group `rlinf.loggers`; a script uses the decorator:
 
     @register_logger("mine")

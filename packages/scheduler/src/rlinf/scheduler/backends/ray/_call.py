@@ -156,7 +156,7 @@ class RayCall:
                 failures.expect(self, error)
             failures.changed.notify_all()
         if news and error is not None:
-            # Without the lock: it calls functions of strangers.
+            # Without the lock: it calls functions of users.
             failures.raised(self, error)
 
     def outcome(self) -> Outcome:

@@ -1,8 +1,9 @@
-"""Onto the disk before a rename says that it is there: a power cut must not leave a name without content."""
+"""Files of checkpoints: on the disk before a rename gives them their name, as a power cut must not leave a name without content."""
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 from pathlib import Path
 
@@ -21,6 +22,12 @@ def rename_on_disk(path: Path, target: Path) -> None:
     """Renames a file or a folder, and returns when the new name is on the disk; both are in one folder."""
     path.rename(target)
     _flush(target.parent)
+
+
+def file_sha256(path: Path) -> str:
+    """The SHA-256 of what a file holds, in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def unwritten(path: Path, problem: str, error: Exception) -> CheckpointError:

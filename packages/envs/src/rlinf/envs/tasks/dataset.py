@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, cast
 
+from rlinf.core.checkpoints.disk import file_sha256
 from rlinf.core.config import expect_at_least, expect_range
 from rlinf.core.errors import ConfigError
 from rlinf.core.language.answered import read_messages, split_reply
@@ -195,5 +195,4 @@ def _fingerprint(path: str) -> str:
 @functools.lru_cache(maxsize=8)
 def _sha256(path: str, _changed: int, _size: int) -> str:
     """Of a file; read again only if it has changed."""
-    with Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return file_sha256(Path(path))

@@ -12,7 +12,6 @@ Beside it `best` links to the checkpoint that was best in evaluations, and `best
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import shutil
 from collections.abc import Callable, Mapping
@@ -21,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO, cast
 
-from rlinf.core.checkpoints.disk import flush_to_disk, rename_on_disk, unwritten
+from rlinf.core.checkpoints.disk import file_sha256, flush_to_disk, rename_on_disk, unwritten
 from rlinf.core.checkpoints.weight_files import newest_checkpoint
 from rlinf.core.errors import CheckpointError
 
@@ -180,9 +179,7 @@ def _opened(folder: Path) -> Checkpoint:
 
 
 def _fingerprint(path: Path) -> dict[str, Any]:
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return {"size": path.stat().st_size, "sha256": digest}
+    return {"size": path.stat().st_size, "sha256": file_sha256(path)}
 
 
 def _read_json(path: Path) -> dict[str, Any]:

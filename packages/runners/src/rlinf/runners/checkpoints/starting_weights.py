@@ -91,22 +91,23 @@ def _fitted(found: Mapping[str, Any], own: Mapping[str, Any], key: str) -> dict[
     return {**fresh, **known}
 
 
-def read_weights(file: Path, key: str = KEY) -> Weights[torch.Tensor]:
-    """Tensors by name, at version 0; of a file that is no safetensors nothing but tensors is ever built.
+def read_weights(file: Path, key: str = KEY, *, version: int = 0) -> Weights[torch.Tensor]:
+    """Tensors by name; of a file that is no safetensors nothing but tensors is ever built.
 
     Args:
         file: of weights, or the index of shards.
         key: the configuration key that names it.
+        version: of the weights.
 
     Raises:
         CheckpointError: the file is damaged, or holds something else.
     """
     if not file.name.endswith(INDEX_SUFFIX):
-        return Weights(tensors=_tensors(file, key), version=0)
+        return Weights(tensors=_tensors(file, key), version=version)
     tensors: dict[str, torch.Tensor] = {}
     for shard in sorted(set(read_shards(file, place=key).values())):
         tensors |= _tensors(shard, key)
-    return Weights(tensors=tensors, version=0)
+    return Weights(tensors=tensors, version=version)
 
 
 def _tensors(file: Path, key: str) -> dict[str, torch.Tensor]:

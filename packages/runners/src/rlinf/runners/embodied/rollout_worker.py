@@ -10,13 +10,13 @@ from typing import Any, cast
 import numpy as np
 
 from rlinf.core.capabilities import HasExplorationSchedule, RealTimeChunkingPolicy, RecurrentPolicy
-from rlinf.core.data import Decision, EnvSpec, Weights
+from rlinf.core.data import Decision, EnvSpec
 from rlinf.core.data.tree import tree_combine, tree_concatenate, tree_index, tree_leaves, tree_map
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.protocols import Channel, CompiledPolicy, Mode, Policy
 from rlinf.core.random import RowGenerators, keyed_seed
 from rlinf.core.worker import Worker
-from rlinf.runners.checkpoints.starting_weights import load_starting_weights
+from rlinf.runners.checkpoints.starting_weights import load_starting_weights, read_weights
 from rlinf.runners.embodied.playing.request_batches import request_batches
 from rlinf.runners.embodied.playing.slots import Slot
 from rlinf.runners.embodied.schema import PlayedConfig
@@ -84,9 +84,7 @@ class MultiStepRolloutWorker(Worker):
         """Takes the weights of a checkpoint, or those that a run would start from."""
         policy, topology = self._ready()
         if checkpoint_file is not None:
-            from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariableType]
-
-            policy.load(Weights(tensors=load_file(Path(checkpoint_file)), version=version))
+            policy.load(read_weights(Path(checkpoint_file), "checkpoint", version=version))
         elif self.cfg.runner.ckpt_path is not None:
             path, model = self.cfg.runner.ckpt_path, self.cfg.actor.model
             load_starting_weights(policy, path, model=model, spec=topology.spec)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlinf.core.capabilities import FitsStatistics, HasSFTLoss, TakesPolicyLoss
+from rlinf.core.capabilities import FitsStatistics, HasSFTLoss
 from rlinf.core.data import Batch, EnvSpec
 from rlinf.core.data.offline import ADVANTAGE_LABELS, OfflineEpisode, OfflineSource
 from rlinf.core.declarations import traits_of
@@ -71,11 +71,7 @@ class PolicySFTActor(FineTuningWorker[_State]):
                 "actor.model.model_type", f"{type(policy).__name__} can't learn from demonstrations", "Choose another."
             )
         self.start(policy, lambda: self._fit(policy, state.train), spec)
-        trainer = self.trainer
-        if not isinstance(trainer, TakesPolicyLoss):
-            found = f"'{self.cfg.actor.training_backend}' trains on scored decisions only"
-            raise ConfigError("actor.training_backend", found, "Use fsdp.")
-        self._state, self._policy_trainer = state, trainer
+        self._state, self._policy_trainer = state, self.policy_trainer()
         return len(state.train)
 
     def read_examples(self) -> None:

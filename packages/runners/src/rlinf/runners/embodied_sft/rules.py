@@ -13,7 +13,7 @@ from rlinf.core.data.offline import OfflineSource
 from rlinf.core.declarations import KnowsExpert, traits_of
 from rlinf.core.errors import ConfigError, refuse
 from rlinf.core.registry import ENVS
-from rlinf.runners.config.rules import Rule, acts, fault_of, no_idle_critic, no_idle_reference, placement, together
+from rlinf.runners.config.rules import Rule, acts, fault_of, no_idle_critic, placement, together
 from rlinf.runners.config.sections import Section
 from rlinf.runners.embodied.description import described
 from rlinf.runners.embodied.schema import EvalEnvConfig
@@ -24,6 +24,7 @@ from rlinf.runners.embodied_sft.fitting import Fitting
 from rlinf.runners.embodied_sft.labels import learns_labels, read_labels
 from rlinf.runners.embodied_sft.returns import solved_of
 from rlinf.runners.embodied_sft.schema import EmbodiedSFTConfig
+from rlinf.runners.sft.rules import no_reference
 from rlinf.runners.task_types import read_run
 
 _MODEL = "actor.model.model_type"
@@ -70,10 +71,6 @@ def _no_memory(cfg: EmbodiedSFTConfig) -> ConfigError | None:
     return ConfigError(_MODEL, problem, "Choose a policy without one.")
 
 
-def _reference(cfg: EmbodiedSFTConfig) -> ConfigError | None:
-    return no_idle_reference(cfg.actor, used=False, remedy="Leave it out: fine-tuning has none.")
-
-
 def _statistics(cfg: EmbodiedSFTConfig) -> ConfigError | None:
     folder: Any = embodied_data(cfg)["actor"]["model"].get("model_path")
     if cfg.data.statistics == "dataset" or folder is not None or cfg.runner.ckpt_path is not None:
@@ -103,7 +100,7 @@ EMBODIED_SFT: Final[Sequence[Rule[EmbodiedSFTConfig]]] = (
     _conditioned,
     _no_memory,
     _critic,
-    _reference,
+    no_reference,
     _statistics,
     _plays,
     _grows,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rlinf.core.checkpoints.disk import file_sha256
 from rlinf.core.checkpoints.weight_files import INDEX_SUFFIX, find_weights, read_shards
 from rlinf.core.config.provenance import flatten
 from rlinf.core.evaluation import EvalProtocol
@@ -77,12 +77,7 @@ def weight_sums(path: str) -> dict[str, str]:
     """
     file = find_weights(path, place="runner.ckpt_path")
     files = sorted(set(read_shards(file).values())) if file.name.endswith(INDEX_SUFFIX) else [file]
-    return {str(each.absolute()): _sha256(each) for each in files}
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
+    return {str(each.absolute()): file_sha256(each) for each in files}
 
 
 def evaluation_plan(interim: EvalProtocol, final: EvalProtocol, runner: RunnerConfig) -> str:

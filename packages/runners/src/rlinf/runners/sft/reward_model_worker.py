@@ -72,10 +72,7 @@ class RewardModelActor(FineTuningWorker[_State]):
             raise ConfigError("actor.model.model_type", f"'{model.model_type}' has no tokenizer", "Choose sequence_reward.")
         tokenizer = model.config.tokenizer(list(texts_of(data, "train")))
         self.start(self._policy())
-        trainer = self.trainer
-        if not isinstance(trainer, TakesPolicyLoss):
-            found = f"'{self.cfg.actor.training_backend}' trains on scored decisions only"
-            raise ConfigError("actor.training_backend", found, "Use fsdp.")
+        trainer = self.policy_trainer()
         train, held_out = read_pairs(data, "train", tokenizer), read_pairs(data, "validation", tokenizer, limit=data.val_problems)
         self._state = _State(tokenizer, train, held_out, trainer)
         return len(train)

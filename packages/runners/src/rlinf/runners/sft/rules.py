@@ -24,11 +24,12 @@ def _writes(cfg: SFTConfig) -> ConfigError | None:
     return ConfigError("actor.model.model_type", f"'{cfg.actor.model.model_type}' writes no text", "Choose a language model.")
 
 
-def _reference(cfg: FineTuningConfig) -> ConfigError | None:
+def no_reference(cfg: FineTuningConfig) -> ConfigError | None:
+    """Fine-tuning compares with no reference policy."""
     return no_idle_reference(cfg.actor, used=False, remedy="Leave it out: fine-tuning has none.")
 
 
-SFT: Final[Sequence[Rule[SFTConfig]]] = (_placement, _writes, _reference)
+SFT: Final[Sequence[Rule[SFTConfig]]] = (_placement, _writes, no_reference)
 
 
 def _learns_pairs(cfg: RewardModelConfig) -> ConfigError | None:
@@ -40,7 +41,7 @@ def _learns_pairs(cfg: RewardModelConfig) -> ConfigError | None:
     )
 
 
-REWARD_MODEL: Final[Sequence[Rule[RewardModelConfig]]] = (_placement, _learns_pairs, _reference)
+REWARD_MODEL: Final[Sequence[Rule[RewardModelConfig]]] = (_placement, _learns_pairs, no_reference)
 
 
 def read_sft(data: Section) -> SFTConfig:

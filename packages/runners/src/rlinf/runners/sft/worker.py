@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from rlinf.core.capabilities import TakesPolicyLoss
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.metrics import Statistic, merge
@@ -120,3 +121,15 @@ class FineTuningWorker(Worker, ABC, Generic[S]):
         if self._trainer is None:
             raise RLinfError(f"actor[{self.rank}]", "has no trainer yet", "Call init_worker() first.")
         return self._trainer
+
+    def policy_trainer(self) -> TakesPolicyLoss:
+        """The trainer, for losses that ask the policy for more than scores.
+
+        Raises:
+            ConfigError: it takes none.
+        """
+        trainer = self.trainer
+        if not isinstance(trainer, TakesPolicyLoss):
+            found = f"'{self.cfg.actor.training_backend}' trains on scored decisions only"
+            raise ConfigError("actor.training_backend", found, "Use fsdp.")
+        return trainer

@@ -20,6 +20,7 @@ from rlinf.core.language.generation import Generator
 from rlinf.core.language.problems import Split, Tokenizer
 from rlinf.core.protocols import Work
 from rlinf.core.worker import Worker, idempotent
+from rlinf.runners.checkpoints.starting_weights import read_weights
 from rlinf.runners.lazy import torch
 from rlinf.runners.reasoning.generation.prompt_groups import JobSpec, PromptGroup
 from rlinf.runners.reasoning.generation.prompt_lengths import PromptLengths, longest_prompt, measure
@@ -151,10 +152,7 @@ class LanguageRolloutWorker(Worker, ABC):
     async def load_weights(self, checkpoint_file: str | None, version: int) -> None:
         """Takes the weights of a checkpoint, or those that a run would start from."""
         if checkpoint_file is not None:
-            # It loads torch.
-            from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariableType]
-
-            weights = Weights(tensors=load_file(Path(checkpoint_file)), version=version)
+            weights = read_weights(Path(checkpoint_file), "checkpoint", version=version)
         else:
             # Not every generator has the weights of the policy that it was built from, so all of them are given.
             weights = build_policy(self.cfg, starting_weights=True, rollout=True).weights()

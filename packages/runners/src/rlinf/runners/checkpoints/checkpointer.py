@@ -84,11 +84,7 @@ class Checkpointer:
             except BaseException as error:
                 last = self._written[-1] if self._written else self._resumed
                 if not self.stopping:
-                    told: Sequence[str] = getattr(error, "__notes__", ())
-                    if last is None:
-                        error.add_note(_NO_CHECKPOINT)
-                    elif not any(str(last) in note for note in told):
-                        error.add_note(f"The run can go on from its last checkpoint: runner.resume_dir={last}")
+                    _add_last_checkpoint(error, last)
                     raise
                 if self._is_saved():
                     note(f"saved; go on with runner.resume_dir={last}")
@@ -228,6 +224,15 @@ class Checkpointer:
                 with suppress(OSError):
                     path.rename(gone)  # at once, so that nobody finds half of it
                 shutil.rmtree(gone, ignore_errors=True)
+
+
+def _add_last_checkpoint(error: BaseException, last: Path | None) -> None:
+    """Adds a note to an error: from which checkpoint the run can go on, unless another note has said so."""
+    told: Sequence[str] = getattr(error, "__notes__", ())
+    if last is None:
+        error.add_note(_NO_CHECKPOINT)
+    elif not any(str(last) in note for note in told):
+        error.add_note(f"The run can go on from its last checkpoint: runner.resume_dir={last}")
 
 
 def _why(error: BaseException) -> str:

@@ -272,9 +272,10 @@ def chosen_parts(config: object, place: str = "", *, trains: bool = False) -> It
         needed = trains or bool(field.metadata.get("trains"))
         if "registry" in field.metadata:
             yield place if field.metadata["merged"] else inner, needed, value
-        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-            yield from chosen_parts(value, inner, trains=needed)
-        elif isinstance(value, tuple):
-            for number, entry in enumerate(cast("tuple[Any, ...]", value)):
-                if dataclasses.is_dataclass(entry) and not isinstance(entry, type):
-                    yield from chosen_parts(entry, f"{inner}[{number}]", trains=needed)
+            continue
+        within: list[tuple[str, Any]] = [(inner, value)]
+        if isinstance(value, tuple):
+            within = [(f"{inner}[{number}]", entry) for number, entry in enumerate(cast("tuple[Any, ...]", value))]
+        for at, section in within:
+            if dataclasses.is_dataclass(section) and not isinstance(section, type):
+                yield from chosen_parts(section, at, trains=needed)

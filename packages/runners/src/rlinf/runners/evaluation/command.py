@@ -6,7 +6,7 @@ import hashlib
 import shlex
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -99,6 +99,38 @@ def parse_evaluation(argv: Sequence[str], *, config_dir: Path, description: str,
     Raises:
         ConfigError: neither or both are named, there is no such checkpoint, or it is damaged, or an override can't be read.
     """
+    args = _parser(config_dir, description, prog).parse_intermixed_args(list(argv))
+    if args.protocol is not None and args.suite is not None:
+        raise ConfigError("--protocol", "a suite has protocols of its own", "Leave out --protocol or --suite.")
+    line, started = shlex.join([sys.argv[0], *argv]), time.monotonic()
+    published = None if args.protocol is None else read_protocol(args.protocol)
+    entries = {} if args.suite is None else read_suite(args.suite)
+    checkpoint = _named_checkpoint(args.checkpoint) if args.config_name is None else None
+    overrides: list[str] = args.overrides if checkpoint is not None else _overrides_of_recipe(args)
+
+    def configured(changes: Sequence[str]) -> _Configured:
+        if checkpoint is not None:
+            data, own = _changed(checkpoint, changes)
+        else:
+            data, own = _composed(args, config_dir, changes)
+        return _of_as_many(data, changes), own
+
+    data, own = configured(overrides)
+    if published is not None and published.kind == EpisodeProtocol.kind:
+        data = repeated_episodes(data, published, [override.lstrip("+").partition("=")[0] for override in overrides])
+    return EvaluationCommand(
+        checkpoint=checkpoint,
+        data=data,
+        own=own,
+        # What the command line says holds for every entry.
+        suite={name: configured([*changes, *overrides])[0] for name, changes in entries.items()},
+        published=published,
+        line=line,
+        started=started,
+    )
+
+
+def _parser(config_dir: Path, description: str, prog: str | None) -> ArgumentParser:
     listed = ", ".join(recipes(config_dir))
     parser = ArgumentParser(prog=prog, description=description, epilog=f"recipes: {listed}" if listed else None)
     parser.add_argument("checkpoint", nargs="?", help="a global_step_N folder, or the folder of a run")
@@ -110,26 +142,29 @@ def parse_evaluation(argv: Sequence[str], *, config_dir: Path, description: str,
     parser.add_argument("--suite", type=Path, metavar="FILE", help="several protocols in one table: a YAML file, a name for each")
     parser.add_argument("--traceback", action="store_true", help="show errors with their traceback")
     parser.add_argument("overrides", nargs="*", default=[], help="changes to the configuration: key=value")
-    args = parser.parse_intermixed_args(list(argv))
-    if args.protocol is not None and args.suite is not None:
-        raise ConfigError("--protocol", "a suite has protocols of its own", "Leave out --protocol or --suite.")
-    line, started, overrides = shlex.join([sys.argv[0], *argv]), time.monotonic(), cast("list[str]", args.overrides)
-    published = None if args.protocol is None else read_protocol(args.protocol)
-    entries = {} if args.suite is None else read_suite(args.suite)
+    return parser
+
+
+def _overrides_of_recipe(args: Any) -> list[str]:
+    """The overrides; argparse takes the first of them for the checkpoint."""
     named: str | None = args.checkpoint
-    if args.config_name is not None:
-        # argparse takes the first override for the checkpoint.
-        overrides = overrides if named is None else [named, *overrides]
-        if named is not None and "=" not in named and not named.startswith("~"):
-            problem = f"expected a checkpoint or a recipe, found both: '{named}' and --config-name {args.config_name}"
-            raise ConfigError("CHECKPOINT", problem, f"Leave one out; the weights of a recipe are runner.ckpt_path={named}.")
-        elsewhere = None if args.config_dir == config_dir else args.config_dir
+    if named is None:
+        return args.overrides
+    if "=" not in named and not named.startswith("~"):
+        problem = f"expected a checkpoint or a recipe, found both: '{named}' and --config-name {args.config_name}"
+        raise ConfigError("CHECKPOINT", problem, f"Leave one out; the weights of a recipe are runner.ckpt_path={named}.")
+    return [named, *args.overrides]
 
-        def composed(changes: Sequence[str]) -> _Configured:
-            composition = compose_app_recipe(config_dir, args.config_name, changes, elsewhere=elsewhere)
-            return _without_resuming(composition.data), composition.recipe
 
-        return _command(None, composed, overrides, entries, published, line, started)
+def _composed(args: Any, config_dir: Path, changes: Sequence[str]) -> _Configured:
+    """The configuration of a recipe with changes."""
+    elsewhere = None if args.config_dir == config_dir else args.config_dir
+    composition = compose_app_recipe(config_dir, args.config_name, changes, elsewhere=elsewhere)
+    return _without_resuming(composition.data), composition.recipe
+
+
+def _named_checkpoint(named: str | None) -> Checkpoint:
+    """The checkpoint at a path, which no other run removes from here on."""
     # Without a checkpoint, argparse takes the first override for one.
     if named is None or ("=" in named and not Path(named).exists()):
         raise ConfigError("CHECKPOINT", "expected a checkpoint or a recipe, found neither", _WAYS)
@@ -143,35 +178,8 @@ def parse_evaluation(argv: Sequence[str], *, config_dir: Path, description: str,
             f" The weights of a recipe are named by --config-name RECIPE runner.ckpt_path={named}." if has_weights(path) else ""
         )
         raise ConfigError("CHECKPOINT", f"'{error.place}': {error.problem}", f"{error.remedy or ''}{weights}".strip()) from error
-    hold_checkpoint(checkpoint)  # from here on, as a run that goes on may remove it at any time
-    return _command(checkpoint, lambda changes: _changed(checkpoint, changes), overrides, entries, published, line, started)
-
-
-def _command(
-    checkpoint: Checkpoint | None,
-    configure: Callable[[Sequence[str]], _Configured],
-    overrides: Sequence[str],
-    entries: Mapping[str, Sequence[str]],
-    published: EvalProtocol | None,
-    line: str,
-    started: float,
-) -> EvaluationCommand:
-    data, own = configure(overrides)
-    data = _of_as_many(data, overrides)
-    if published is not None and published.kind == EpisodeProtocol.kind:
-        data = repeated_episodes(data, published, [override.lstrip("+").partition("=")[0] for override in overrides])
-    return EvaluationCommand(
-        checkpoint=checkpoint,
-        data=data,
-        own=own,
-        # What the command line says holds for every entry.
-        suite={
-            name: _of_as_many(configure([*changes, *overrides])[0], [*changes, *overrides]) for name, changes in entries.items()
-        },
-        published=published,
-        line=line,
-        started=started,
-    )
+    hold_checkpoint(checkpoint)
+    return checkpoint
 
 
 def told(report: EvalReport[Any], policy: EvaluatedPolicy) -> str:

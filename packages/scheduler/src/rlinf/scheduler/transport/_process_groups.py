@@ -27,7 +27,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -50,6 +50,16 @@ POLL_S = 0.0005
 """How often a thread looks whether a GPU has sent or received; unlike a wait in CUDA, that can be given up."""
 LOOPBACK = "127.0.0.1"
 _REMEDY = "cluster.route=socket does without process groups."
+
+
+class _Key(NamedTuple):
+    """By what each side finds its half of a group."""
+
+    route: GroupRoute
+    holder: str
+    """The process that sends; see `Ticket`."""
+    device: int | None
+    """The GPU of the receiver; None for memory of the CPU."""
 
 
 @dataclass(slots=True)
@@ -84,8 +94,9 @@ class GroupCarrier:
         self._gpu: Any = None  # on which all is kept: a group has one GPU on each side
         self._payloads: dict[int, _Payload] = {}
         self._stores: dict[str, Any] = {}
-        self._sending: dict[tuple[Any, ...], _Pair] = {}
-        self._receiving: dict[tuple[Any, ...], _Pair] = {}
+        self._sending: dict[tuple[str, _Key], _Pair] = {}
+        """By the receiver's address, too."""
+        self._receiving: dict[_Key, _Pair] = {}
 
     def serve(self, server: Server) -> None:
         """Answers those who come for parts."""
@@ -165,7 +176,6 @@ class GroupCarrier:
     def _received(self, work: Work[list[Any]], pair: _Pair, wait: Wait) -> list[Any]:
         """What a pair has received; ends early if the sender fails, which its message server tells."""
         deadline = time.monotonic() + (wait.timeout or 0.0)
-        route, holder, _ = pair.key
         while True:
             left = deadline - time.monotonic()
             try:
@@ -176,10 +186,10 @@ class GroupCarrier:
                 problem = ""
             except Exception as error:  # noqa: BLE001 - torch raises RuntimeErrors of all kinds
                 problem = f"the connection broke ({error})"
-            question = ("fetching", holder, pair.key, pair.name)
+            question = ("fetching", pair.key.holder, pair.key, pair.name)
             said: str = self._connections.ask(pair.peer, *question, wait=replace(wait, timeout=max(left, LOOK_S)))
             if problem or said:
-                reason = f"{wait.who} can't get {wait.goal} by {route}: {said or problem}"
+                reason = f"{wait.who} can't get {wait.goal} by {pair.key.route}: {said or problem}"
                 raise ChannelClosed(wait.place, reason, _REMEDY)
 
     def close(self) -> None:
@@ -196,7 +206,7 @@ class GroupCarrier:
 
     def _receiver(self, sender: str, ticket: Ticket, wait: Wait) -> _Pair:
         device = _torch().cuda.current_device() if ticket.route == "nccl" else None
-        key = (ticket.route, ticket.holder, device)
+        key = _Key(ticket.route, ticket.holder, device)
         if (pair := self._receiving.get(key)) is not None:
             return pair
         self._seek(sender, wait)
@@ -205,9 +215,7 @@ class GroupCarrier:
             name = f"{self._me} {self._holder} {next(self._numbers)}"
             return self._receiving.setdefault(key, self._pair(sender, name, key, rank=1, near=near, device=device))
 
-    def _push(
-        self, peer: str, holder: str, number: int, key: tuple[Any, ...], name: str, near: bool, seconds: float
-    ) -> tuple[str, int]:
+    def _push(self, peer: str, holder: str, number: int, key: _Key, name: str, near: bool, seconds: float) -> tuple[str, int]:
         """A receiver comes for what is kept: it goes, in a thread of its own; the answer is where the group meets."""
         with self._lock:
             payload = self._payloads.get(number) if holder == self._holder else None
@@ -215,31 +223,31 @@ class GroupCarrier:
                 problem = f"{label(self._me)} does not have what belongs to a message to {label(peer)} any more"
                 raise RLinfError(f"recv from {label(self._me)}", problem, "It was started again, or the message was read twice.")
             del self._payloads[number]
-            pair = self._sending.get((peer, *key))
+            pair = self._sending.get((peer, key))
             # Another name: the receiver has given the old group up.
             if pair is None or pair.name != name:
-                device = payload.parts[0].device.index if key[0] == "nccl" else None
+                device = payload.parts[0].device.index if key.route == "nccl" else None
                 old, pair = pair, self._pair(peer, name, key, rank=0, near=near, device=device)
-                self._sending[(peer, *key)] = pair
+                self._sending[peer, key] = pair
                 if old is not None:
                     old.close()
             if (ip := pair.ip) not in self._stores:
                 self._stores[ip] = _store(ip)
             store = self._stores[ip]
-        wait = Wait(label(self._me), f"{key[0]} to {label(peer)}", "its end", seconds)
+        wait = Wait(label(self._me), f"{key.route} to {label(peer)}", "its end", seconds)
         pair.line.add(lambda: pair.send(store, payload.parts, seconds), wait)
         return ip, store.port
 
-    def _trouble(self, peer: str, holder: str, key: tuple[Any, ...], name: str) -> str:
+    def _trouble(self, peer: str, holder: str, key: _Key, name: str) -> str:
         """Why a receiver waits in vain; "" if it does not."""
-        pair = self._sending.get((peer, *key))
+        pair = self._sending.get((peer, key))
         if holder != self._holder:
             return f"{label(self._me)} died, and was started again"
         return "it was given up" if pair is None or pair.name != name else pair.problem
 
-    def _pair(self, peer: str, name: str, key: tuple[Any, ...], *, rank: int, near: bool, device: int | None) -> _Pair:
+    def _pair(self, peer: str, name: str, key: _Key, *, rank: int, near: bool, device: int | None) -> _Pair:
         atexit.register(self.close)
-        line = OrderedTasks(f"rlinf-{key[0]} {label(self._me)} {'to' if rank == 0 else 'from'} {label(peer)}", self._timeout_s)
+        line = OrderedTasks(f"rlinf-{key.route} {label(self._me)} {'to' if rank == 0 else 'from'} {label(peer)}", self._timeout_s)
         return _Pair(name, key, peer, rank, LOOPBACK if near else self._ip, device, line)
 
     def _give_up(self, pair: _Pair) -> None:
@@ -254,7 +262,7 @@ class _Pair:
 
     Args:
         name: tells groups apart.
-        key: by what a side finds it.
+        key: by what each side finds its half.
         peer: the address of the other side.
         rank: of this side.
         ip: where this side listens.
@@ -262,9 +270,7 @@ class _Pair:
         line: what it does, one after the other.
     """
 
-    def __init__(
-        self, name: str, key: tuple[Any, ...], peer: str, rank: int, ip: str, device: int | None, line: OrderedTasks
-    ) -> None:
+    def __init__(self, name: str, key: _Key, peer: str, rank: int, ip: str, device: int | None, line: OrderedTasks) -> None:
         self.name = name
         self.key = key
         self.peer = peer
@@ -317,7 +323,7 @@ class _Pair:
         if self.problem:
             raise RuntimeError(self.problem)
         if self._group is None:
-            make = _nccl if self.key[0] == "nccl" else _gloo
+            make = _nccl if self.key.route == "nccl" else _gloo
             self._group = make(_torch().distributed.PrefixStore(self.name, store()), self._rank, self.ip)
         return self._group
 

@@ -234,13 +234,7 @@ class Connection:
         try:
             while not request.done and (left := deadline - time.monotonic()) > 0:
                 if self._reading.acquire(blocking=False):
-                    try:
-                        while not request.done and self._readable(deadline - time.monotonic()):
-                            self._receive()
-                    finally:
-                        self._reading.release()
-                        # After the release: who is woken must find it free.
-                        self._wake_next()
+                    self._read_for_all(request, deadline)
                 elif lock is None:  # once it can be woken, it must look again whether the other one has just left
                     lock = _held_lock()
                     request.waiting.append(lock)
@@ -254,6 +248,16 @@ class Connection:
                 request.waiting.remove(lock)
                 self._wake_next()  # it may have been chosen when it gave up
         return request.done
+
+    def _read_for_all(self, request: RemoteRequest, deadline: float) -> None:
+        """This thread, which has the lock `_reading`, hands on answers until its own has come, or the deadline has."""
+        try:
+            while not request.done and self._readable(deadline - time.monotonic()):
+                self._receive()
+        finally:
+            self._reading.release()
+            # After the release: who is woken must find it free.
+            self._wake_next()
 
     def read_to_its_end(self) -> None:
         """This thread reads for all that ask, until the host is gone."""

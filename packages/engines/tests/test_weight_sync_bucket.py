@@ -19,7 +19,7 @@ from rlinf.engines.weight_sync import BucketWeightSync, DiskWeightSync, PatchWei
 from rlinf.engines.weight_sync.bucket import Buckets, fill
 from rlinf.engines.weight_sync.messages import Announcement, Part, Receipt
 from rlinf.engines.weights.checksum import checksums
-from rlinf.engines.weights.lazy_tensors import LazyTensors, Walk
+from rlinf.engines.weights.lazy_tensors import LazyTensors, TensorPass
 from rlinf.engines.weights.manifest import Manifest
 
 
@@ -188,7 +188,7 @@ def test_a_gathering_that_breaks_is_not_gone_on_with():
     assert "a rank is gone" in str(sender)
     assert "a rank is gone" in str(receiver)
     assert lazy.asked == ["w0", "w1", "w2"]
-    with pytest.raises(WeightSyncError), Walk(lazy, ["w2", "w0"]) as walk:
+    with pytest.raises(WeightSyncError), TensorPass(lazy, ["w2", "w0"]) as walk:
         list(walk)
 
 

@@ -16,7 +16,7 @@ import pytest
 from waiting import all_dead
 
 from rlinf.core.process import is_running, supervisor
-from rlinf.scheduler.backends.ray.exits import GRACE_S, STOPPED, exit_of, hindrance
+from rlinf.scheduler.backends.ray.exits import GRACE_S, STOPPED, exit_of, obstacle
 from rlinf.scheduler.backends.ray.guard import Guard
 from rlinf.scheduler.backends.ray.services import Services, Shutdown, children
 
@@ -103,9 +103,9 @@ def test_nobody_outlives_the_driver_not_even_who_is_stopped(
         for pid in one.pids:
             os.kill(pid, signal.SIGSTOP)
         deadline = time.monotonic() + 60.0
-        while not hindrance(one.pids[0]) and time.monotonic() < deadline:
+        while not obstacle(one.pids[0]) and time.monotonic() < deadline:
             time.sleep(0.02)
-        assert hindrance(one.pids[0]) == STOPPED
+        assert obstacle(one.pids[0]) == STOPPED
     driver.kill()
     driver.wait()
     assert all_dead(one.pids)
@@ -134,7 +134,7 @@ def test_exits_in_words(tmp_path: Path) -> None:
     start = time.monotonic()
     assert exit_of(tmp_path / "none", 0.1) == ""
     assert time.monotonic() - start >= 0.1
-    assert hindrance(os.getpid()) == ""
+    assert obstacle(os.getpid()) == ""
 
 
 def test_a_guard_clears_up_only_if_its_process_was_killed(tmp_path: Path, sleeper: Callable[[], subprocess.Popen[bytes]]) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.scheduler import Cluster
 from rlinf.scheduler.lending import Demand, Drained, Forecast, Item, Lender, LentWorker, Move, MovePolicy, Never, Stage
-from rlinf.scheduler.lending.forecast import Now, forecast, remaining
+from rlinf.scheduler.lending.forecast import Snapshot, forecast, remaining
 from rlinf.scheduler.lending.items import Ledger
 from rlinf.scheduler.planner import LinearCost
 from rlinf.scheduler.planner.workload import Component
@@ -97,9 +97,9 @@ def test_who_has_come_far_is_long() -> None:
     assert remaining([12.0], 1.0, math.inf) == [(12.0, 24.0)]  # as long again, if nothing is known
 
 
-def now(**changes: object) -> Now:
+def now(**changes: object) -> Snapshot:
     known = {"left": (1.0, 2.0), "lengths": (1.0, 2.0), "cost": LinearCost(fixed_s=1.0), "slots": 4, "held": 2, "devices": 4}
-    return Now(**{**known, "work_s": 4.0, "unit_s": 0.5, "move_s": 0.0, **changes})  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    return Snapshot(**{**known, "work_s": 4.0, "unit_s": 0.5, "move_s": 0.0, **changes})  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 def test_a_forecast_by_hand() -> None:

@@ -49,7 +49,7 @@ class Explaining(Protocol):
 
 
 @runtime_checkable
-class Standing(Protocol):
+class ReportsObstacle(Protocol):
     """A future that can see whether something keeps its call from going on."""
 
     def state(self) -> str:
@@ -120,7 +120,7 @@ def gather_within(timeout: float, futures: Sequence[Future[Any]], *, remedy: str
                 pending.remove(future)
         if pending and time.monotonic() >= deadline:
             waiting = ", ".join(future.label for future in pending)
-            states = "; ".join(found for future in pending if isinstance(future, Standing) and (found := future.state()))
+            states = "; ".join(found for future in pending if isinstance(future, ReportsObstacle) and (found := future.state()))
             problem = f"not done after {timeout:g} s{states and f'; {states}'}"
             late = DeadlineExceeded(waiting, problem, remedy)
             if timeout >= POLL_S and isinstance(pending[0], Explaining):

@@ -103,7 +103,7 @@ def _alone(what: str) -> NoReturn:
     raise RLinfError(what, "this worker was built outside a cluster", "Launch it in a group.")
 
 
-class _NobodyToTalkTo:
+class _NoMessenger:
     """The messenger of a worker that stands alone."""
 
     def send(self, item: Any, group: str, rank: Rank, *, tag: str = "", async_op: bool = False) -> Work[None] | None:
@@ -118,7 +118,7 @@ class _NobodyToTalkTo:
         _alone("broadcast")
 
 
-class Undisputed:
+class UncontendedLock:
     """The device lock of a worker that stands alone: nobody else wants its devices."""
 
     def acquire(self, timeout: float | None = None) -> None:
@@ -177,11 +177,11 @@ class WorkerContext:
     """`RANK`, `MASTER_ADDR`, …; see `Worker.environment`."""
     children: tuple[int, ...] = ()
     """Where the process is below its worker: empty for the worker itself."""
-    messenger: Messenger = field(default_factory=_NobodyToTalkTo)
+    messenger: Messenger = field(default_factory=_NoMessenger)
     """How it sends and receives."""
     services: Services = field(default_factory=Services)
     """Channels and child processes."""
-    device_lock: DeviceLock = field(default_factory=Undisputed)
+    device_lock: DeviceLock = field(default_factory=UncontendedLock)
     """Held while the worker alone uses its devices; shared with all workers on any of them."""
     rendezvous: str = ""
     """The address at which the group's ranks meet, `tcp://host:port`; "" where each is alone or they share a process."""

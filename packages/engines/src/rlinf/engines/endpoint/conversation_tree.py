@@ -24,10 +24,10 @@ Key = tuple[str, tuple[ChatMessage, ...]]
 
 
 @dataclass(slots=True, eq=False)
-class Said:
+class TurnState:
     """The state of a conversation behind a turn."""
 
-    parent: Said | None
+    parent: TurnState | None
     turn: Turn
     tokens: tuple[int, ...]
     """All that was read and written."""
@@ -39,7 +39,7 @@ class Said:
 class Prompt:
     """What the model reads for a request."""
 
-    parent: Said | None
+    parent: TurnState | None
     """Behind which turn; None begins anew."""
     tokens: tuple[int, ...]
     """What was read and written before, and what is new."""
@@ -59,11 +59,11 @@ class ConversationTree:
     form: ToolFormat
     plain: bool
     """Whether messages follow each other as they are, without a chat template."""
-    turns: list[Said] = field(default_factory=list[Said])
+    turns: list[TurnState] = field(default_factory=list[TurnState])
     """In the order in which they were written."""
     rendered_anew: int = 0
     """How often the chat template changed what was said before, so that a branch of its own begins there."""
-    _by_key: dict[Key, Said] = field(default_factory=dict[Key, Said])
+    _by_key: dict[Key, TurnState] = field(default_factory=dict[Key, TurnState])
 
     def prompt(self, request: ChatRequest) -> Prompt:
         """What the model reads for a request: the longest answer that it goes on from, and what is new."""
@@ -78,7 +78,9 @@ class ConversationTree:
                 break
         return self._begun(request)
 
-    def add(self, prompt: Prompt, completion: Completion[Any], *, text: str, calls: Sequence[ToolCall], reply: ChatMessage) -> Said:
+    def add(
+        self, prompt: Prompt, completion: Completion[Any], *, text: str, calls: Sequence[ToolCall], reply: ChatMessage
+    ) -> TurnState:
         """Takes over what was written behind a prompt.
 
         Args:
@@ -95,7 +97,7 @@ class ConversationTree:
             parent.turn = replace(parent.turn, results=prompt.results)
         turn = Turn(prompt=read, completion=completion, text=text, calls=tuple(calls))
         tokens = (*prompt.tokens, *(int(token) for token in completion.tokens))
-        said = Said(parent, turn, tokens, (*prompt.messages, {"role": "assistant", "content": text}))
+        said = TurnState(parent, turn, tokens, (*prompt.messages, {"role": "assistant", "content": text}))
         self.turns.append(said)
         # Of several equal answers to one prompt the first is gone on from.
         self._by_key.setdefault((prompt.key[0], (*prompt.key[1], reply)), said)
@@ -104,7 +106,7 @@ class ConversationTree:
     def branches(self) -> tuple[Branch, ...]:
         """Every way from the root to a last turn; turns that two of them share belong to the first."""
         inner = {said.parent for said in self.turns}
-        seen: set[Said] = set()
+        seen: set[TurnState] = set()
         found: list[Branch] = []
         for leaf in (said for said in self.turns if said not in inner):
             path = [*_way(leaf)][::-1]
@@ -114,7 +116,7 @@ class ConversationTree:
         return tuple(found)
 
     @staticmethod
-    def branch(said: Said) -> Branch:
+    def branch(said: TurnState) -> Branch:
         """The turns up to one, of which only that is its own."""
         path = [*_way(said)][::-1]
         return Branch(turns=tuple(each.turn for each in path), inherited=len(path) - 1)
@@ -131,7 +133,7 @@ class ConversationTree:
             tokens = self.tokenizer.encode(whole, add_special_tokens=False)
         return Prompt(parent=None, tokens=tuple(tokens), messages=messages, key=(request.tools_key, request.messages))
 
-    def _continued(self, parent: Said, request: ChatRequest, new: Sequence[ChatMessage]) -> Prompt:
+    def _continued(self, parent: TurnState, request: ChatRequest, new: Sequence[ChatMessage]) -> Prompt:
         messages = (*parent.messages, *self._read(new))
         if self.plain:
             text = "".join(message["content"] for message in messages[len(parent.messages) :])
@@ -164,7 +166,7 @@ class ConversationTree:
         return tuple(found)
 
 
-def _way(said: Said | None) -> Iterator[Said]:
+def _way(said: TurnState | None) -> Iterator[TurnState]:
     """A turn and those before it."""
     while said is not None:
         yield said

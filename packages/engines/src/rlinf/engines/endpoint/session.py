@@ -13,7 +13,7 @@ from rlinf.core.language.generation import SamplingConfig
 from rlinf.core.language.problems import Tokenizer
 from rlinf.core.random import keyed_seed
 from rlinf.engines.endpoint.chat_request import ChatRequest
-from rlinf.engines.endpoint.conversation_tree import ConversationTree, Prompt, Said
+from rlinf.engines.endpoint.conversation_tree import ConversationTree, Prompt, TurnState
 from rlinf.engines.endpoint.replies import Reply
 
 
@@ -57,7 +57,7 @@ class Session:
         """How many rewards clients have given."""
         self._forget = forget
         self._tree: Final = ConversationTree(tokenizer, form, config.plain)
-        self._answers: dict[str, list[Said]] = {}
+        self._answers: dict[str, list[TurnState]] = {}
         self._requests = 0
 
     @property
@@ -118,7 +118,7 @@ class Session:
         """The turns up to an answer, one branch for each of its choices; the last turn if None."""
         return tuple(map(self._tree.branch, self._said(completion)))
 
-    def _said(self, completion: str | None) -> list[Said]:
+    def _said(self, completion: str | None) -> list[TurnState]:
         return self._tree.turns[-1:] if completion is None else self._answers.get(completion, [])
 
     def branches(self) -> tuple[Branch, ...]:

@@ -25,7 +25,7 @@ from rlinf.engines.lazy import torch
 from rlinf.engines.weight_sync.exchange import Publication, Subscription
 from rlinf.engines.weight_sync.messages import Announcement, Consent
 from rlinf.engines.weights.checksum import checksum
-from rlinf.engines.weights.lazy_tensors import LazyTensors, Walk
+from rlinf.engines.weights.lazy_tensors import LazyTensors, TensorPass
 from rlinf.engines.weights.manifest import Manifest
 from rlinf.engines.weights.tensor_bytes import dtype_of
 
@@ -94,7 +94,7 @@ class AgreedWeightSync(ABC):
         with (
             # Left in reverse: receivers hear of a failure before the walk is made to its end, which may take long.
             ExitStack() as exits,
-            Walk(weights.tensors, names) as walk,
+            TensorPass(weights.tensors, names) as walk,
             # A broadcast goes through the memory of the host; what is on a GPU goes to each receiver by itself.
             Publication(comm, group, ranks, way=repr(self), timeout_s=self.timeout_s, at_once=device.type == "cpu") as publication,
         ):
@@ -181,7 +181,7 @@ class AgreedWeightSync(ABC):
         """Refuses a receiver that can't hold what travels."""
         compare(place, held, part, cast=self._may_differ)
 
-    def _cast(self, walk: Walk, travels: Manifest, sums: dict[str, str]) -> Iterator[tuple[str, Tensor]]:
+    def _cast(self, walk: TensorPass, travels: Manifest, sums: dict[str, str]) -> Iterator[tuple[str, Tensor]]:
         """What is sent, as it travels; of what is not, only the checksum is taken."""
         types = {entry.name: dtype_of(entry.dtype) for entry in travels.entries}
         for name, tensor in walk:
@@ -243,7 +243,7 @@ def names_of_pass(weights: Weights[Tensor], part: Manifest, *, verify: bool) -> 
 
 def gather_only(weights: Weights[Tensor], names: Sequence[str]) -> None:
     """What a rank does that shares the weights of a trainer and sends nothing."""
-    with Walk(weights.tensors, names if isinstance(weights.tensors, LazyTensors) else ()) as walk:
+    with TensorPass(weights.tensors, names if isinstance(weights.tensors, LazyTensors) else ()) as walk:
         for _ in walk:
             pass
 

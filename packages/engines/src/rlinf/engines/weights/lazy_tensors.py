@@ -70,11 +70,11 @@ class Gathered(LazyTensors):
         return next((tensor.device for tensor in self._state.values()), torch.device("cpu"))
 
 
-class Walk:
+class TensorPass:
     """One pass over named tensors, which is made to its end whatever happens: other ranks may take part in it.
 
-    Use: `with Walk(tensors, names) as walk: for name, tensor in walk: …`. If the body raises, lazy tensors that are left are still
-    put together, because other ranks wait for that; not if it was the putting together that failed.
+    Use: `with TensorPass(tensors, names) as walk: for name, tensor in walk: …`. If the body raises, lazy tensors that are left are
+    still put together, because other ranks wait for that; not if it was the putting together that failed.
     """
 
     def __init__(self, tensors: Mapping[str, Tensor], names: Sequence[str]) -> None:
@@ -82,7 +82,7 @@ class Walk:
         self._left = deque(names)
         self._broken = False
 
-    def __enter__(self) -> Walk:
+    def __enter__(self) -> TensorPass:
         return self
 
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:

@@ -45,7 +45,7 @@ class KeyValues:
         return keys, values
 
 
-class Behind:
+class PrefixCache:
     """A transformers cache that puts keys and values behind others, which it never changes.
 
     Args:
@@ -173,7 +173,7 @@ class PiNetwork(nn.Module):
             own[0, prefix.valid.shape[1] + 1 :] = False
             seen = seen & own
         given = {} if condition is None else {"condition": condition.to(kind)}
-        hidden = _run(dit, embeds, _additive(seen, kind), positions, Behind(prefix.cache), **given)
+        hidden = _run(dit, embeds, _additive(seen, kind), positions, PrefixCache(prefix.cache), **given)
         hidden = dit.norm(hidden) if condition is None else dit.norm(hidden, given["condition"])[0]
         hidden = hidden[:, length - x.shape[1] :].to(outer)
         return at_least_float32(core.action_out_proj(hidden)), at_least_float32(hidden)
@@ -223,7 +223,9 @@ class _ActionTime(nn.Module):
         return self.action_in_proj(x), F.silu(self.time_mlp_out(condition))
 
 
-def _run(model: Any, hidden: Tensor, mask: Tensor, positions: Tensor, cache: KeyValues | Behind, **condition: Tensor) -> Tensor:
+def _run(
+    model: Any, hidden: Tensor, mask: Tensor, positions: Tensor, cache: KeyValues | PrefixCache, **condition: Tensor
+) -> Tensor:
     """All layers of a Gemma model, before its last norm."""
     rotary = model.rotary_emb(hidden, positions)
     for layer in model.layers:

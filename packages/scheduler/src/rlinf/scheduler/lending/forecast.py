@@ -22,7 +22,7 @@ SHRINKS = 0.3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Now:
+class Snapshot:
     """A giver and a taker at this moment."""
 
     left: tuple[float, ...]
@@ -44,7 +44,7 @@ class Now:
     """Device-seconds that a move costs."""
 
     @classmethod
-    def of(cls, giver: Demand, taker: Demand, devices: int, *, move_s: float) -> Now:
+    def of(cls, giver: Demand, taker: Demand, devices: int, *, move_s: float) -> Snapshot:
         """What two stages say of themselves.
 
         Args:
@@ -95,7 +95,7 @@ def _lengths(sigma: float, longest: float) -> NDArray[np.float64]:
     return np.minimum(np.exp(sigma * at - sigma**2 / 2), longest)
 
 
-def forecast(now: Now, kept: int) -> float:
+def forecast(now: Snapshot, kept: int) -> float:
     """Seconds until the taker is done with everything, if the giver keeps so many devices; infinite if they have no room.
 
     The giver's items are spread evenly over its devices, and go on together; as they end, the taker gets them, and further devices
@@ -104,7 +104,7 @@ def forecast(now: Now, kept: int) -> float:
     return min(_forecast(now, kept, shrinks=True), _forecast(now, kept, shrinks=False))
 
 
-def _forecast(now: Now, kept: int, *, shrinks: bool) -> float:
+def _forecast(now: Snapshot, kept: int, *, shrinks: bool) -> float:
     held, done, seconds = kept, 0.0, 0.0
     work = now.work_s + (now.held - kept) * now.move_s
     for at, (left, length) in enumerate(zip(now.left, now.lengths, strict=True)):

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from rlinf.core.config import expect_at_least
 from rlinf.scheduler.lending.demand import Demand
-from rlinf.scheduler.lending.forecast import Now, forecast
+from rlinf.scheduler.lending.forecast import Snapshot, forecast
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class Forecast:
         if not giver.running and not giver.coming:
             return Move(device, giver.name, taker.name) if self._pays_off(giver, taker) else None
         # A stage that something still comes to keeps a device.
-        now = Now.of(giver, taker, devices, move_s=self.hysteresis * _move_s(giver, taker))
+        now = Snapshot.of(giver, taker, devices, move_s=self.hysteresis * _move_s(giver, taker))
         # Of equal forecasts the one with the fewest moves.
         kept = min(range(1, len(giver.devices) + 1), key=lambda kept: (forecast(now, kept), -kept))
         return Move(device, giver.name, taker.name) if kept < len(giver.devices) else None

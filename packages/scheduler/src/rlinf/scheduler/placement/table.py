@@ -18,7 +18,7 @@ FEW_ROWS = 64
 """A table that would be longer is folded: devices, then nodes, that look the same share a row."""
 
 
-class _Who(NamedTuple):
+class _Placed(NamedTuple):
     """One component on one row."""
 
     component: str
@@ -37,7 +37,7 @@ class _Row(NamedTuple):
     first: int
     width: int
     """How many devices."""
-    occupants: tuple[_Who, ...]
+    occupants: tuple[_Placed, ...]
 
     def shape(self) -> tuple[object, ...]:
         """What must agree for two rows to be told as one; ranks don't."""
@@ -81,11 +81,11 @@ def draw(inventory: Inventory, plans: Plans, *, limit: int | None = FEW_ROWS) ->
 
 def _sections(inventory: Inventory, plans: Plans) -> Iterator[_Section]:
     """Each node with a row for each device, and one for itself if something was placed on it."""
-    here: dict[tuple[int, str, int], list[_Who]] = {}
+    here: dict[tuple[int, str, int], list[_Placed]] = {}
     threads = [0] * len(inventory.nodes)
     for component, processes in plans.items():
         for (node, kind, index), found in _by_place(processes, threads).items():
-            who = _Who(component, tuple([process.rank for process in found]), found[0].threads, len(found))
+            who = _Placed(component, tuple([process.rank for process in found]), found[0].threads, len(found))
             here.setdefault((node, kind, index), []).append(who)
     for node in inventory.nodes:
         rows = [
@@ -129,7 +129,7 @@ def _fold_sections(sections: Sequence[_Section]) -> _Section:
 def _join(rows: Sequence[_Row]) -> _Row:
     head = rows[0]
     occupants = tuple(
-        _Who(who.component, tuple(rank for row in rows for rank in row.occupants[i].ranks), who.threads, who.each)
+        _Placed(who.component, tuple(rank for row in rows for rank in row.occupants[i].ranks), who.threads, who.each)
         for i, who in enumerate(head.occupants)
     )
     return _Row(head.kind, head.first, sum(row.width for row in rows), occupants)

@@ -128,7 +128,7 @@ def search(workload: Workload, machine: Machine, space: Space | None = None, *, 
     return _Search(workload, machine, space or Space()).run(known)
 
 
-class _Promise(NamedTuple):
+class _Unsimulated(NamedTuple):
     """A layout that was not simulated."""
 
     least_s: float
@@ -246,9 +246,9 @@ class _Search:
 
     def _search_grid(self) -> None:
         slots = {name: self._choices.slots(name, max(1, self._machine.devices // GRID)) for name in self._names}
-        found: list[_Promise] = []
+        found: list[_Unsimulated] = []
         for options, bound in self._bounds.items():
-            found += [_Promise(least, layout, options) for least, layout in self._beam(bound, slots)]
+            found += [_Unsimulated(least, layout, options) for least, layout in self._beam(bound, slots)]
         self._try_promising(found, BEAM)
         if self._best:
             self._refine()
@@ -276,25 +276,25 @@ class _Search:
             kept = [one for of_kind in grown.values() for one in heapq.nsmallest(each, of_kind, key=lambda one: one.least_s)]
         yield from ((least, layout) for least, layout, _ in kept if self._new(layout, bound.options))
 
-    def _try_promising(self, found: Sequence[_Promise], most: int) -> list[Candidate]:
+    def _try_promising(self, found: Sequence[_Unsimulated], most: int) -> list[Candidate]:
         """Simulates those that may be better than the best, by how far layouts of their kind were above their bounds."""
         left, tried = list(found), list[Candidate]()
         while len(tried) < most and self._effort < EFFORT:
-            left = [each for each in left if not self._best or self._hoped(each) < self._best[0].step_s]
+            left = [each for each in left if not self._best or self._optimistic(each) < self._best[0].step_s]
             if not left:
                 break
-            promise = min(left, key=self._expected)
-            left.remove(promise)
-            candidate = self._try(promise.layout, promise.options, promise.least_s)
+            chosen = min(left, key=self._expected)
+            left.remove(chosen)
+            candidate = self._try(chosen.layout, chosen.options, chosen.least_s)
             tried += [] if candidate is None else [candidate]
         return tried
 
-    def _expected(self, promise: _Promise) -> float:
-        return promise.least_s * self._ratios.get((kind(promise.layout), promise.options), 1.0)
+    def _expected(self, each: _Unsimulated) -> float:
+        return each.least_s * self._ratios.get((kind(each.layout), each.options), 1.0)
 
-    def _hoped(self, promise: _Promise) -> float:
+    def _optimistic(self, each: _Unsimulated) -> float:
         """Half as far above its bound."""
-        return (promise.least_s + self._expected(promise)) / 2
+        return (each.least_s + self._expected(each)) / 2
 
     def _refine(self) -> None:
         """Moves the ends of ranges by ever smaller steps, as long as that helps, from the best layout of each of a few kinds."""
@@ -302,10 +302,10 @@ class _Search:
         for start in sorted(starts.values(), key=lambda each: each.step_s)[: 1 + RIVALS]:
             here, step = start, max(1, self._machine.devices // GRID // 2)
             while step and self._effort < EFFORT:
-                found: list[_Promise] = []
+                found: list[_Unsimulated] = []
                 for layout in self._choices.neighbours(here.layout, step):
                     if self._new(layout, here.options):
-                        found.append(_Promise(self._least_of(layout, here.options), layout, here.options))
+                        found.append(_Unsimulated(self._least_of(layout, here.options), layout, here.options))
                 tried = self._try_promising(found, len(found))
                 best = min(tried, key=lambda each: each.step_s, default=here)
                 if best.step_s < here.step_s:

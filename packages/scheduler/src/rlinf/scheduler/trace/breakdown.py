@@ -39,7 +39,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leg:
+class PathPart:
     """A part of the critical path."""
 
     what: str
@@ -55,7 +55,7 @@ class Breakdown:
     step_s: tuple[float, ...]
     shares: tuple[Share, ...]
     """By component, the longest first."""
-    path: tuple[Leg, ...]
+    path: tuple[PathPart, ...]
     """What the end of a step waited for, back to the end of the one before; the longest first. The seconds add up to a step."""
 
     @classmethod
@@ -79,13 +79,13 @@ class Breakdown:
             for doing, nanoseconds in rank.shares(steps.ends[0], steps.ends[-1]).items():
                 key = (group, doing)
                 shares[key] = shares.get(key, 0.0) + nanoseconds / SECOND / peers / len(steps.seconds)
-        legs: dict[str, float] = {}
+        parts: dict[str, float] = {}
         for what, nanoseconds in _Path(ranks, every).back(steps):
-            legs[what] = legs.get(what, 0.0) + nanoseconds / SECOND / len(steps.seconds)
+            parts[what] = parts.get(what, 0.0) + nanoseconds / SECOND / len(steps.seconds)
         return cls(
             steps.seconds,
             tuple(Share(group=g, doing=d, seconds=s) for (g, d), s in sorted(shares.items(), key=lambda i: (i[0][0], -i[1]))),
-            tuple(Leg(what=what, seconds=s) for what, s in sorted(legs.items(), key=lambda item: -item[1])),
+            tuple(PathPart(what=what, seconds=s) for what, s in sorted(parts.items(), key=lambda item: -item[1])),
         )
 
     def describe(self) -> str:
@@ -95,9 +95,9 @@ class Breakdown:
         shares = [
             (share.group, share.doing, *_seconds(share.seconds, step)) for share in self.shares if share.seconds >= LEAST * step
         ]
-        legs = [(leg.what, *_seconds(leg.seconds, step)) for leg in self.path if leg.seconds >= LEAST * step]
-        legs.append(("all else", *_seconds(sum(leg.seconds for leg in self.path if leg.seconds < LEAST * step), step)))
-        tables = draw(("component", "", "a step", "share"), shares), draw(("critical path", "a step", "share"), legs)
+        parts = [(part.what, *_seconds(part.seconds, step)) for part in self.path if part.seconds >= LEAST * step]
+        parts.append(("all else", *_seconds(sum(part.seconds for part in self.path if part.seconds < LEAST * step), step)))
+        tables = draw(("component", "", "a step", "share"), shares), draw(("critical path", "a step", "share"), parts)
         return "\n\n".join((head, *tables))
 
 

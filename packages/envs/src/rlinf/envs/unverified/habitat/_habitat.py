@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 def make(config: Habitat, num_envs: int, limit: int, ignore_terminations: bool, render: bool) -> VectorEnv[Any, Any, Any]:
     if ignore_terminations:
         raise ConfigError("env.ignore_terminations", "Habitat refuses steps after a stop", "Set it to false.")
-    return adapt(lambda: _Walk(config), num_envs, limit, False, render, {"reset_options": ("init_id",)})
+    return adapt(lambda: _HabitatSimulation(config), num_envs, limit, False, render, {"reset_options": ("init_id",)})
 
 
-class _Walk:
+class _HabitatSimulation:
     """A `Simulation` over `habitat.Env`."""
 
     def __init__(self, config: Habitat) -> None:

@@ -19,7 +19,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rlinf.scheduler.backends.ray._nodes import Nodes
 from rlinf.scheduler.backends.ray._process import RayProcess
-from rlinf.scheduler.backends.ray.exits import exit_of, hindrance, supervised
+from rlinf.scheduler.backends.ray.exits import exit_of, obstacle, supervised
 from rlinf.scheduler.backends.ray.process import WorkerProcess, WorkerSpec, actor_options
 from rlinf.scheduler.config import ClusterConfig
 from rlinf.scheduler.hardware import ACCELERATORS, Inventory
@@ -122,7 +122,7 @@ class GroupLauncher:
             ray.kill(process.actor)
 
     def condition(self, process: RayProcess) -> str:
-        return hindrance(process.info.pid) if self._is_here(self._plans[process.info.rank]) else ""
+        return obstacle(process.info.pid) if self._is_here(self._plans[process.info.rank]) else ""
 
     def _is_here(self, plan: ProcessPlan) -> bool:
         nodes = self._context.nodes

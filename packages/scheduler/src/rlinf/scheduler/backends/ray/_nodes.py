@@ -103,16 +103,16 @@ class Nodes:
         return (_info(0, replace(arrival, machine=look_around(config, arrival.ip)), {}),)
 
     def _gathered(self, config: ClusterConfig) -> tuple[NodeInfo, ...]:
-        roll = _RollCall(config, self.here)
-        chosen = roll.wait()
-        started = roll.machine(self.here)
+        awaited = _AwaitedNodes(config, self.here)
+        chosen = awaited.wait()
+        started = awaited.machine(self.here)
         self._changes = {} if started is None else changes_since(started.environment, os.environ)
         # What Ray was told counts, as by `ray start --num-cpus`, not what the machine has.
         cores = {node["NodeID"]: int(node["Resources"].get("CPU", 0)) for node in ray.nodes()}
         return tuple(_info(rank, arrival, cores) for rank, arrival in enumerate(chosen))
 
 
-class _RollCall:
+class _AwaitedNodes:
     """Asks each node that comes what it is, until all have come."""
 
     def __init__(self, config: ClusterConfig, here: str) -> None:

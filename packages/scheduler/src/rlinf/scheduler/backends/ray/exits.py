@@ -36,6 +36,6 @@ def exit_of(status: Path, seconds: float) -> str:
         return f"it {exit_reason(int(number) if how == 'exited' else -int(number), out_of_memory=bool(oom))}"
 
 
-def hindrance(pid: int) -> str:
+def obstacle(pid: int) -> str:
     """What keeps a process from running: "" if nothing does, or nobody knows."""
     return STOPPED if state(pid) in ("T", "t") else ""

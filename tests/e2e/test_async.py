@@ -75,13 +75,13 @@ def test_a_lag_of_0_is_the_synchronous_loop_to_the_bit(app: Any, recipe: Any) ->
     with running(app.logs / "loop", recipe, "rollout.max_lag=0") as runner:
         expected = ran(app, runner)
     with running(app.logs / "by_hand", recipe) as runner:
-        actor, rollout, env, wait = runner.actor, runner.rollout, runner.env, runner.phases.wait
+        actor, rollout, env, channels, wait = runner.actor, runner.rollout, runner.env, runner.channels, runner.phases.wait
         for step in range(6):
             wait(rollout.sync_model_from_actor(), actor.sync_model_to_rollout())
             wait(
-                env.interact(step, runner.requests, runner.answers, runner.trajectories),
-                rollout.generate(step, runner.requests, runner.answers),
-                actor.recv_rollout_batch(runner.trajectories, env.world_size),
+                env.interact(step, channels.requests, channels.answers, channels.trajectories),
+                rollout.generate(step, channels.requests, channels.answers),
+                actor.recv_rollout_batch(channels.trajectories, env.world_size),
             )
             if recipe is PPO:
                 wait(actor.compute_advantages_and_returns())

@@ -18,7 +18,7 @@ from rlinf.runners.embodied.collection import Collection, read_played, write_pla
 from rlinf.runners.embodied.playing.arrivals import Arrivals
 from rlinf.runners.embodied.rollout_worker import MultiStepRolloutWorker
 from rlinf.runners.embodied.rules import read_embodied
-from rlinf.runners.embodied.topology import Interaction, NewWeights, request_queue
+from rlinf.runners.embodied.topology import Channels, Interaction, NewWeights, request_queue
 from rlinf.runners.reporting.phases import Phases
 from rlinf.runners.training.versions import Versions, lag_scalars
 
@@ -97,8 +97,8 @@ class Groups:
 def collection(data: dict[str, Any], max_lag: int, max_steps: int = 4) -> tuple[Collection, Groups]:
     data["rollout"], data["runner"] = {"max_lag": max_lag}, {**data["runner"], "max_steps": max_steps}
     groups: Any = Groups()
-    channels = {"requests": groups, "answers": groups, "trajectories": groups}
-    return Collection(read_embodied(data), groups, groups, **channels, phases=Phases(5.0)), groups
+    channels = Channels(requests=groups, answers=groups, trajectories=groups)
+    return Collection(read_embodied(data), groups, groups, channels, Phases(5.0)), groups
 
 
 def test_an_iteration_begins_when_the_weights_that_it_may_lag_behind_are_out(toy_data: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from rlinf.core.errors import DeadlineExceeded, WorkerError
 from rlinf.runners.embodied.playing.restarts import EnvRestarts, Iteration, Parts
-from rlinf.runners.embodied.topology import Attempt
+from rlinf.runners.embodied.topology import Attempt, Channels
 
 
 class Call:
@@ -67,7 +67,8 @@ def restarting(group: Group) -> EnvRestarts:
 
     topology: Any = SimpleNamespace(slots={"train": ()}, of_env=none, serving=none)
     cfg: Any = SimpleNamespace(runner=SimpleNamespace(timeout_s=20.0), env=SimpleNamespace(train=SimpleNamespace(auto_reset=False)))
-    channels: Any = dict.fromkeys(("requests", "answers", "trajectories"))
+    nowhere: Any = None
+    channels = Channels(requests=nowhere, answers=nowhere, trajectories=nowhere)
     group.restarts[1] -= 1
     restarts = EnvRestarts(cfg, cast("Any", group), cast("Any", group), channels)
     restarts.connect(topology)

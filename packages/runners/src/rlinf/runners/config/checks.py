@@ -14,7 +14,7 @@ from rlinf.core.protocols import Placement
 from rlinf.core.registry import MODELS
 from rlinf.runners.checkpoints.checkpoint import model_of
 from rlinf.runners.checkpoints.resuming import check_resume
-from rlinf.runners.config.schema import RunConfig, TrainingConfig
+from rlinf.runners.config.schema import RunConfig, TrainingConfig, ranks_of
 from rlinf.runners.config.sections import chosen_parts, keyed_fields, section_of
 from rlinf.runners.config.statistics import lacking_statistics
 from rlinf.runners.reporting.loggers.registry import KEY, check_logger
@@ -57,8 +57,7 @@ def check_ranks(cfg: RunConfig, placement: Placement) -> None:
     actor = section_of(cfg, "actor", TrainingConfig)
     if actor is None or not isinstance(actor.trainer, ChecksRanks):
         return
-    ranks = placement.get_world_size("actor") if "actor" in placement.components else 1
-    actor.trainer.check_ranks(ranks, one_process=cfg.cluster.get("backend") == "local")
+    actor.trainer.check_ranks(ranks_of(placement, "actor"), one_process=cfg.cluster.get("backend") == "local")
 
 
 def check_evaluation(cfg: RunConfig, *, of_checkpoint: bool = False) -> None:

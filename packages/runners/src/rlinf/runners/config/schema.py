@@ -58,6 +58,11 @@ def not_negative(**values: float | None) -> None:
         expect_at_least(name, value, 0)
 
 
+def ranks_of(placement: Placement, component: str) -> int:
+    """How many processes a component has; 1 where it is not placed."""
+    return placement.get_world_size(component) if component in placement.components else 1
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggerConfig:
     """`runner.logger`."""

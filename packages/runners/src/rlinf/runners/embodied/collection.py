@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any, Final
 from rlinf.core.cluster.futures import Future
 from rlinf.core.errors import RLinfError, WorkerError
 from rlinf.core.evaluation import EpisodeResult
-from rlinf.core.protocols import Channel, WorkerGroup
+from rlinf.core.protocols import WorkerGroup
 from rlinf.runners.embodied.playing.restarts import EnvRestarts, Iteration, Parts
 from rlinf.runners.embodied.schema import PlayedConfig
-from rlinf.runners.embodied.topology import Interaction, NewWeights, Topology, request_queue
+from rlinf.runners.embodied.topology import Channels, Interaction, NewWeights, Topology, request_queue
 from rlinf.runners.reporting.phases import Phases
 from rlinf.runners.training.versions import Versions, lag_scalars
 
@@ -62,9 +62,7 @@ class Collection:
         cfg: the configuration of the run.
         rollout: the group that decides.
         env: the group that simulates.
-        requests: from env to rollout workers.
-        answers: from rollout to env workers.
-        trajectories: from env workers to the actor.
+        channels: those between them and the actor.
         phases: by which the run waits.
     """
 
@@ -73,15 +71,11 @@ class Collection:
         cfg: PlayedConfig,
         rollout: WorkerGroup[MultiStepRolloutWorker],
         env: WorkerGroup[EnvWorker],
-        *,
-        requests: Channel,
-        answers: Channel,
-        trajectories: Channel,
+        channels: Channels,
         phases: Phases,
     ) -> None:
         self._cfg, self._rollout, self._env, self._phases = cfg, rollout, env, phases
-        self._requests, self._answers, self._trajectories = requests, answers, trajectories
-        channels = {"requests": requests, "answers": answers, "trajectories": trajectories}
+        self._channels = channels
         self._restarts = EnvRestarts(cfg, rollout, env, channels)
         self._iterations: dict[int, Iteration] = {}
         self._publications = 0
@@ -121,7 +115,7 @@ class Collection:
         for step, again in playing.items():
             # A worker may be serving any of these queues. Where it reads of the same weights twice, their number tells.
             for rank, attempt in product(range(self._rollout.world_size), (None, *again.values())):
-                self._requests.put(NewWeights(number=self._publications), key=request_queue(rank, step, attempt))
+                self._channels.requests.put(NewWeights(number=self._publications), key=request_queue(rank, step, attempt))
         self._taking = [handle for handle in self._taking if not handle.done()]
         versions, *_ = self._phases.wait(sending, *([] if playing else [taking]), beside=self.ahead)
         if playing:
@@ -131,13 +125,12 @@ class Collection:
     def run_ahead(self, step: int) -> None:
         """Begins iteration `step`, and those that may be played with the weights from which it is trained."""
         self._restarts.rebuild(self._iterations)
-        ranks, channels = range(self._env.world_size), (self._requests, self._answers, self._trajectories)
+        requests, answers, trajectories = self._channels.requests, self._channels.answers, self._channels.trajectories
+        ranks = range(self._env.world_size)
         for later in range(step, min(step + self._cfg.max_lag, self._cfg.runner.max_steps - 1) + 1):
             if later not in self._iterations:
-                self._iterations[later] = Iteration(
-                    Parts(*[self._env.execute_on(rank).interact(later, *channels) for rank in ranks]),
-                    Parts(self._rollout.generate(later, self._requests, self._answers)),
-                )
+                playing = [self._env.execute_on(rank).interact(later, requests, answers, trajectories) for rank in ranks]
+                self._iterations[later] = Iteration(Parts(*playing), Parts(self._rollout.generate(later, requests, answers)))
 
     def finish(self, step: int, received: Future[list[int]]) -> list[Interaction]:
         """Waits until an iteration has been played and received.

@@ -30,7 +30,7 @@ from rlinf.runners.embodied.evaluation import EmbodiedEvaluator, episode_protoco
 from rlinf.runners.embodied.playing.slots import slot_layout
 from rlinf.runners.embodied.rules import check_spec
 from rlinf.runners.embodied.schema import PlayedConfig
-from rlinf.runners.embodied.topology import Topology
+from rlinf.runners.embodied.topology import Channels, Topology
 from rlinf.runners.evaluation.policy import evaluation_plan
 from rlinf.runners.evaluation.tables import table
 from rlinf.runners.reporting.phases import Phases
@@ -71,17 +71,18 @@ class EmbodiedRunner:
         self.cfg, self.actor, self.rollout, self.env = cfg, actor, rollout, env
         self.folder = folder or open_run_folder(cfg)
         cluster = actor.cluster
-        self.requests = cluster.create_channel("requests", near=rollout.name)
-        # Not near those that read it: an env worker may be started again, and what waits for others would be lost with it.
-        self.answers = cluster.create_channel("answers", near=rollout.name)
-        self.trajectories = cluster.create_channel("trajectories", near=actor.name)
-        self.evaluator = EmbodiedEvaluator(rollout, env, requests=self.requests, answers=self.answers, cfg=cfg)
+        self.channels = Channels(
+            requests=cluster.create_channel("requests", near=rollout.name),
+            # Not near those that read it: an env worker may be started again, and what waits for others would be lost with it.
+            answers=cluster.create_channel("answers", near=rollout.name),
+            trajectories=cluster.create_channel("trajectories", near=actor.name),
+        )
+        self.evaluator = EmbodiedEvaluator(rollout, env, requests=self.channels.requests, answers=self.channels.answers, cfg=cfg)
         self._learn, self._check = learn or on_policy_learning, check
         self.step = 0
         self.env_steps = 0
         self.phases = Phases(cfg.runner.timeout_s)
-        channels = {"requests": self.requests, "answers": self.answers, "trajectories": self.trajectories}
-        self.collection = Collection(cfg, rollout, env, **channels, phases=self.phases)
+        self.collection = Collection(cfg, rollout, env, self.channels, self.phases)
         self.phases.recovered = self.collection.recovered
         self.checkpoints = Checkpointer(cfg, self.folder, write_actor=self._write_actor, state=self._state)
 
@@ -131,9 +132,9 @@ class EmbodiedRunner:
         """
         self.collection.run_ahead(self.step)
         if self.cfg.trains_on_arrival:
-            received = self.actor.train_on_arrival(self.step, self.trajectories, self.env.world_size)
+            received = self.actor.train_on_arrival(self.step, self.channels.trajectories, self.env.world_size)
         else:
-            received = self.actor.recv_rollout_batch(self.trajectories, self.env.world_size)
+            received = self.actor.recv_rollout_batch(self.channels.trajectories, self.env.world_size)
         played = self.collection.finish(self.step, received)
         self.env_steps += sum(part.env_steps for part in played)
         counts = {f"env/{name}": count for name, count in add_counts(part.counts for part in played).items()}
@@ -175,7 +176,7 @@ class EmbodiedRunner:
         if ahead:
             epochs = len(ahead) * self.cfg.env.train.rollout_epoch
             # Before the actor saves, as it writes what it has received, too.
-            self.phases.wait(self.actor.receive_ahead(epochs, self.trajectories, self.env.world_size))
+            self.phases.wait(self.actor.receive_ahead(epochs, self.channels.trajectories, self.env.world_size))
             write_played(folder, ahead)
         self.phases.wait(self.actor.save_checkpoint(str(folder)), self.env.save_checkpoint(str(folder)))
 

@@ -22,6 +22,7 @@ from rlinf.runners.config.schema import (
     like,
     not_negative,
     positive,
+    ranks_of,
 )
 from rlinf.runners.embodied.algorithm import EmbodiedAlgorithmConfig
 from rlinf.runners.embodied.films import VideoConfig, check_films
@@ -306,7 +307,7 @@ class PlayedConfig(RunConfig):
 
     def check_placement(self, placement: Placement) -> None:
         """Refuses more env workers than there are groups of environments, and more stages than a worker has of them."""
-        ranks = placement.get_world_size("env") if "env" in placement.components else 1
+        ranks = ranks_of(placement, "env")
         train, stages, groups = self.env.train, self.rollout.pipeline_stage_num, self.env.train.groups // ranks
         refuse_idle_workers("env.train", train.total_num_envs, train.group_size, ranks)
         refuse_idle_workers("env.eval", self.env.eval.total_num_envs, 1, ranks)
@@ -383,8 +384,7 @@ class EmbodiedConfig(PlayedConfig):
         """Also refuses fewer demonstrations than ranks that learn from them, each from its own episodes."""
         PlayedConfig.check_placement(self, placement)
         if self.algorithm.co_training is not None:
-            ranks = placement.get_world_size("actor") if "actor" in placement.components else 1
-            self.algorithm.co_training.check_ranks(self.demonstrations_per_step, ranks)
+            self.algorithm.co_training.check_ranks(self.demonstrations_per_step, ranks_of(placement, "actor"))
 
     @property
     def optimizer_steps_per_iteration(self) -> int:

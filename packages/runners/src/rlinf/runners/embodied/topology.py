@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rlinf.core.data import Decision, EnvSpec
 from rlinf.core.data.tree import Tree
 from rlinf.core.evaluation import EpisodeResult
-from rlinf.core.protocols import Mode, WorkerGroup
+from rlinf.core.protocols import Channel, Mode, WorkerGroup
 from rlinf.runners.embodied.playing.slots import Slot
 
 
@@ -61,6 +61,18 @@ class Topology:
     def served_by(self, rank: int, mode: Mode) -> tuple[Slot, ...]:
         """The slots that a rollout worker serves; their numbers differ by at most one between workers."""
         return tuple(slot for slot in self.slots[mode] if self.rollout_rank(slot, mode) == rank)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Channels:
+    """The channels of a run."""
+
+    requests: Channel
+    """From env to rollout: `Request`, and `NewWeights` from the runner, by `request_queue`."""
+    answers: Channel
+    """From rollout to env: `Reply`, by `answer_queue`."""
+    trajectories: Channel
+    """From env to actor: `(env rank, Trajectory, number of the rollout epoch)`, keyed by actor rank."""
 
 
 @dataclass(frozen=True, slots=True)

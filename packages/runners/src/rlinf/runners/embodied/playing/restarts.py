@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from rlinf.core.cluster.futures import MOST_S, Future, gather
 from rlinf.core.errors import WorkerError
-from rlinf.core.protocols import Channel, WorkerGroup
+from rlinf.core.protocols import WorkerGroup
 from rlinf.runners.embodied.schema import PlayedConfig
-from rlinf.runners.embodied.topology import Attempt, Request, Topology, request_queue
+from rlinf.runners.embodied.topology import Attempt, Channels, Request, Topology, request_queue
 from rlinf.runners.reporting.phases import Phases, failed
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class EnvRestarts:
         cfg: the configuration of the run.
         rollout: the group that decides.
         env: the group that simulates.
-        channels: `requests`, `answers` and `trajectories`.
+        channels: those between them and the actor.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class EnvRestarts:
         cfg: PlayedConfig,
         rollout: WorkerGroup[MultiStepRolloutWorker],
         env: WorkerGroup[EnvWorker],
-        channels: Mapping[str, Channel],
+        channels: Channels,
     ) -> None:
         self._cfg, self._rollout, self._env, self._channels = cfg, rollout, env, channels
         # Not those of the run, whose waits end in a rebuilding themselves.
@@ -152,7 +152,7 @@ class EnvRestarts:
                 return
 
     def _play_again(self, topology: Topology, step: int, iteration: Iteration, attempt: Attempt) -> None:
-        requests, answers, trajectories = (self._channels[name] for name in ("requests", "answers", "trajectories"))
+        requests, answers, trajectories = self._channels.requests, self._channels.answers, self._channels.trajectories
         slots, before = topology.of_env(attempt.env_rank), iteration.again.get(attempt.env_rank)
         for slot in slots:
             # In place of the process that would have said so: rollout workers go on without it.

@@ -195,7 +195,7 @@ def test_what_does_not_go_together_is_refused(tmp_path: Path, recorded: Path) ->
     ("model", "said"),
     [
         (VALUE, "actor.model.model_type: 'recap_value_model' judges states and does not act"),
-        (CONDITIONED, "actor.model.condition: learns which actions were good, and nobody says that of algorithm.co_training"),
+        (CONDITIONED, "actor.model.condition: learns which actions were good, which algorithm.co_training does not say"),
     ],
 )
 def test_reinforcement_learning_refuses(model: dict[str, Any], said: str, recorded: Path) -> None:

@@ -191,7 +191,7 @@ def test_a_stage_ends_when_its_loss_is_low_enough_and_is_found_again(tmp_path: P
     runner["until_loss"] = 1e9
     assert warm_start(source, launch).name == "global_step_1"
     runner["val_check_interval"] = 0
-    with pytest.raises(ConfigError, match=r"^runner\.until_loss: .*nobody looks"):
+    with pytest.raises(ConfigError, match=r"^runner\.until_loss: .*no loss is measured"):
         warm_start(source, launch)
 
 

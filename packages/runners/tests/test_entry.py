@@ -61,7 +61,7 @@ def test_a_variable_of_rlinf_that_nobody_reads_is_told(monkeypatch: pytest.Monke
     monkeypatch.setenv("RLINF_TIMEOUT", "180")
     done = run("return 0")
     assert (done.returncode, done.stderr.count("\n")) == (0, 1)
-    assert done.stderr.startswith("RLINF_TIMEOUT is set, and nobody reads it: set cluster.timeout_s")
+    assert done.stderr.startswith("RLINF_TIMEOUT is set, and has no effect: set cluster.timeout_s")
 
 
 def test_a_workers_own_frames_come_first_and_all_frames_on_request(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,7 +40,7 @@ def test_names(run: Run, a: SocketTransport, b: SocketTransport) -> None:
     with pytest.raises(DuplicateName, match="channel 'late'"):
         run.create("late", b)
     for transport in (run.driver, b):
-        with pytest.raises(UnknownName, match=r"channel 'lte': .* waited in vain .*Did you mean 'late'\?"):
+        with pytest.raises(UnknownName, match=r"channel 'lte': .* no process created it.*Did you mean 'late'\?"):
             Channel.connect_at(transport, "lte", SOON)
         with pytest.raises(UnknownName, match=r"no group 'aa' to be near\. Did you mean 'a'\?"):
             Channel.create_at(transport, "x", 0, Site(near="aa"))

@@ -36,7 +36,7 @@ def run_app(main: Callable[[Sequence[str]], int], argv: Sequence[str] | None = N
     keep_bytecode()
     import_from_here()
     for name in sorted(VARIABLES.keys() & os.environ.keys()):
-        sys.stderr.write(f"{name} is set, and nobody reads it: {VARIABLES[name]}.\n")
+        sys.stderr.write(f"{name} is set, and has no effect: {VARIABLES[name]}.\n")
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", _SPINS)
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -116,7 +116,7 @@ def of_buckets(parts: Iterator[Tensor], current: Mapping[str, Tensor], manifest:
     received = {entry.name: empty(entry, current[entry.name].device) for entry in manifest.entries}
     wrong = fill(received.values(), parts)
     if wrong:
-        raise WeightSyncError(place, f"{wrong} bytes too few or too many came", "Synchronise again.")
+        raise WeightSyncError(place, f"{wrong} bytes too few or too many arrived", "Synchronise again.")
     return received
 
 

@@ -324,7 +324,7 @@ class Subscription:
         """Whether it belongs to this session; raises if it says that the sender gave up, or began anew."""
         if message.session != self._session:
             if isinstance(message, Announcement):
-                raise WeightSyncError(self.place, "the sender began anew before it had ended", "Synchronise again.")
+                raise WeightSyncError(self.place, "the sender began another one before this ended", "Synchronise again.")
             return False
         if isinstance(message, Refusal):
             raise WeightSyncError(self.place, f"the sender published nothing ({message.problem})")

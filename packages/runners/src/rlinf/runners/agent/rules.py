@@ -48,7 +48,7 @@ def _workflow_can_be_called(cfg: AgentConfig) -> ConfigError | None:
     workflow: object = cfg.agent.workflow
     problem = cannot_call(workflow, "task", "generate")
     if not problem and inspect.isfunction(workflow) and not inspect.iscoroutinefunction(workflow):
-        problem = f"expected an async function, found '{workflow.__name__}', which is none"
+        problem = f"expected an async function, found the plain function '{workflow.__name__}'"
     if not problem:
         return None
     return ConfigError("agent.workflow_type", problem, "Write it as `async def …(task, generate) -> Episode`.")

@@ -87,7 +87,7 @@ class CoTraining:
 def co_trains(cfg: EmbodiedConfig) -> ConfigError | None:
     """A policy with a memory has no loss for single steps, and one that learns what was good has none without labels."""
     if cfg.algorithm.co_training is not None and learns_labels(cfg.actor.model.config):
-        problem = f"learns which actions were good, and nobody says that of {PLACE}"
+        problem = f"learns which actions were good, which {PLACE} does not say"
         return ConfigError("actor.model.condition", problem, "Leave it out (null), or set algorithm.co_training to null.")
     if cfg.algorithm.co_training is None or not traits_of(cfg.actor.model.config).recurrent:
         return None

@@ -125,7 +125,7 @@ def unfit_demonstrations(cfg: OffPolicyConfig, spec: EnvSpec) -> Iterator[Config
         return
     source = cfg.algorithm.demo_buffer.dataset.open()
     if source.lacks:
-        problem = f"'{source.name}' records no {' and no '.join(source.lacks)}, without which nobody knows what was good"
+        problem = f"'{source.name}' records no {' and no '.join(source.lacks)}, which it takes to tell good actions from bad ones"
         yield ConfigError(PLACE, problem, "Record it, or imitate: apps/embodied/sft.py needs neither.")
     ours, theirs = f"'{source.name}'", f"env.train.env_type '{cfg.env.train.env_type}'"
     remedy = "Choose the environment that it was recorded in, or another dataset."

@@ -57,7 +57,7 @@ def _remembers(cfg: OffPolicyConfig) -> ConfigError | None:
 def _normalized(cfg: OffPolicyConfig) -> ConfigError | None:
     if not resolved(cfg.actor.model).get("normalize_observations"):
         return None
-    problem = "statistics of observations grow with a rollout, and what a replay buffer keeps would be seen in ever other units"
+    problem = "statistics of observations change with each rollout, and with them what a replay buffer keeps would mean"
     return ConfigError(
         "actor.model.normalize_observations", problem, "Set it to false; critics have q_layer_norm, or q_head: crossq."
     )

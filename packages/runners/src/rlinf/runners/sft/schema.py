@@ -28,7 +28,7 @@ class FineTuningRunnerConfig(RunnerConfig):
         RunnerConfig.__post_init__(self)
         positive(steps_per_iteration=self.steps_per_iteration)
         if self.until_loss is not None and not self.val_check_interval:
-            problem = f"expected null where val_check_interval is 0, found {self.until_loss:g}: nobody looks at the loss"
+            problem = f"expected null where val_check_interval is 0, found {self.until_loss:g}: no loss is measured during the run"
             raise ConfigError("until_loss", problem, "Set val_check_interval.")
 
 

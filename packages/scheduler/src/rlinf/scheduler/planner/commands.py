@@ -183,8 +183,8 @@ def expect_known(situation: Situation) -> None:
         costs = situation.workload.components[name].costs
         if slot.parallel not in costs:
             sizes = " or ".join(map(str, sorted(costs)))
-            problem = f"in the trace each process of {name} has {sizes}, and nobody knows what one with {slot.parallel} costs"
-            raise ConfigError(SET, f"'{name}.parallel={slot.parallel}': {problem}", "Leave it out, or trace a run that has such.")
+            problem = f"in the trace each process of {name} has {sizes}, and what one with {slot.parallel} costs is not known"
+            raise ConfigError(SET, f"'{name}.parallel={slot.parallel}': {problem}", "Leave it out, or trace a run with one.")
         if slot.count % slot.parallel:
             problem = f"each process of {name} has {slot.parallel} devices, and {slot.count} are no whole number of processes"
             raise ConfigError(SET, f"'{name}.devices={slot.count}': {problem}", f"Use a multiple of {slot.parallel}.")

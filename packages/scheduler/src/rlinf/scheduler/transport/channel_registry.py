@@ -246,7 +246,7 @@ class ChannelRegistry:
                 self._monitor.wait_until(lambda: bool(self._closed) or name in self._infos, wait)
         except (DeadlineExceeded, Deadlock) as error:
             hint = did_you_mean(name, list(self._infos), label="Created")
-            raise UnknownName(wait.place, f"{wait.who} waited in vain for somebody to create it", hint) from error
+            raise UnknownName(wait.place, f"{wait.who} waited for its creation, and no process created it", hint) from error
         if name not in self._infos:
             raise wait.closed(self._closed)
         return self._infos[name]

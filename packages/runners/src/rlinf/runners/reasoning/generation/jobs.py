@@ -114,7 +114,7 @@ class GenerationJobs:
         self.rebuild_restarted()
         actor, rollout = self._groups.actor, self._groups.rollout
         if actor is None:
-            raise RLinfError("sync_weights", "nobody trains", "Load a checkpoint.")
+            raise RLinfError("sync_weights", "there is no actor that could give weights", "Load a checkpoint.")
         taking = [rollout.execute_on(rank).sync_model_from_actor() for rank in range(rollout.world_size)]
         giving, back = actor.sync_model_to_rollout(), set[int]()
         while True:

@@ -17,6 +17,7 @@ from rlinf.scheduler import (
     PlacementStrategy,
 )
 from rlinf.scheduler.hardware import Inventory, NodeGroup
+from rlinf.scheduler.placement import PlacementMode
 from rlinf.scheduler.placement.grammar import parse
 
 EIGHT = Inventory([Node(cores=8, accelerators=8, virtual=True)])
@@ -341,3 +342,13 @@ def test_the_table_of_very_many_nodes_is_folded() -> None:
     cut = placement.describe(limit=3).splitlines()
     assert cut[-1] == "… 5 more lines; describe(limit=None) has them all"
     assert len(placement.describe(limit=None).splitlines()) == 1 + 1250 + 10_000 + 1
+
+
+def test_the_mode_of_a_scheduler_at_run_time_is_told_what_stands_for_it() -> None:
+    modes: Any = PlacementMode
+    with pytest.raises(AttributeError, match=r"PlacementMode\.AUTO: there is no such name here\. .*cluster\.auto_scheduler"):
+        _ = modes.AUTO
+    assert [mode.name for mode in PlacementMode] == ["COLLOCATED", "DISAGGREGATED", "HYBRID"]
+    assert PlacementMode("hybrid") is PlacementMode["HYBRID"] is PlacementMode.HYBRID
+    with pytest.raises(AttributeError, match="COLOCATED"):
+        _ = modes.COLOCATED

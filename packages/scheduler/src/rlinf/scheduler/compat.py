@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from enum import EnumMeta
+from typing import Any, Final
 
-from rlinf.core.worker.compat import answers
+from rlinf.core.worker.compat import AbsentAttribute, answers
 
 _ACCELERATOR: Final = (
     "A kind of accelerator is a class that register_accelerator knows; Worker.accelerator_type and NodeInfo.hardware say which one "
@@ -76,3 +77,23 @@ NODE_INFO: Final[Mapping[str, str]] = {
     "profiler_backends": "Leave it out: no profiler starts; cluster.tracer records who waited for whom.",
 }
 """What to say of an attribute that a `NodeInfo` lacks."""
+
+MODES: Final[Mapping[str, str]] = {
+    "AUTO": (
+        "No mode stands for cluster.auto_scheduler: placement_mode says how components are placed, such as HYBRID, whether or not "
+        "cluster.auto_scheduler: {policy: forecast} moves work at run time; `rlinf plan` chooses a placement before the run."
+    ),
+}
+"""What to say of a mode that `PlacementMode` lacks."""
+
+
+class Modes(EnumMeta):
+    """The class of an enumeration that answers the names of `MODES`: it looks names up by itself, so that `answers` can't."""
+
+    def __getattr__(cls, name: str) -> Any:
+        if name in MODES:
+            raise AbsentAttribute(f"{cls.__name__}.{name}", "there is no such name here", MODES[name])
+        # Python 3.11 finds members only here.
+        if name in cls.__members__:
+            return cls.__members__[name]
+        raise AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from rlinf.core.errors import ConfigError, PlacementError, did_you_mean
+from rlinf.scheduler.compat import Modes
 from rlinf.scheduler.config import ClusterConfig
 from rlinf.scheduler.hardware.inventory import Inventory
 from rlinf.scheduler.placement.grammar import PLACE, Spec, component_names, parse
@@ -22,7 +23,7 @@ from rlinf.scheduler.placement.table import FEW_ROWS, draw
 from rlinf.scheduler.ranks import format_ranks
 
 
-class PlacementMode(Enum):
+class PlacementMode(Enum, metaclass=Modes):
     """How the components of a run share the hardware."""
 
     COLLOCATED = "collocated"

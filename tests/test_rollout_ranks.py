@@ -124,6 +124,14 @@ def test_requests_that_are_decided_for_together_are_answered_as_alone(parts: Any
             assert_same(together, rollouts(parts, **shape, batching=batching), exactly=True)
 
 
+def test_every_decision_is_drawn_for_itself() -> None:
+    """Whatever slot, step, rollout epoch and iteration it is of. A log-probability of this policy says what was drawn alone."""
+    found, _ = rollouts(MLP, envs=3, rollouts=2, iterations=2, pipeline_stage_num=2)
+    drawn = np.concatenate([part.logprob.reshape(*part.mask.shape, -1).sum(-1)[part.mask] for part in found])
+    assert len(drawn) == 2 * 2 * ENVS * STEPS
+    assert len(np.unique(drawn.round(4))) > 0.95 * len(drawn)
+
+
 def test_a_rollout_worker_without_a_slot_is_refused() -> None:
     with pytest.raises(
         ConfigError, match=r"component_placement\.rollout: 3 rollout workers for 2 slots \(2 env workers × at most 1"

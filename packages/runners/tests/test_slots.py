@@ -1,9 +1,12 @@
+from typing import Any, cast
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rlinf.core.errors import ConfigError
 from rlinf.runners.embodied.playing.slots import layout
+from rlinf.runners.embodied.topology import Topology
 
 
 def test_sixteen_environments_on_two_workers_in_two_stages() -> None:
@@ -24,3 +27,15 @@ def test_every_environment_has_one_seat_and_groups_stay_together(groups: int, si
     assert all(s.first_env % size == 0 and s.num_envs % size == 0 and s.num_envs > 0 for s in slots)
     per_rank = [sum(s.num_envs for s in slots if s.env_rank == r) for r in range(ranks)]
     assert max(per_rank) - min(per_rank) <= size
+    assert per_rank == sorted(per_rank, reverse=True)
+
+
+@pytest.mark.parametrize(("rollouts", "served_by"), [(1, [0, 0, 0, 0]), (2, [0, 0, 1, 1]), (3, [0, 0, 1, 2])])
+def test_a_rollout_worker_serves_all_stages_of_its_env_workers(rollouts: int, served_by: list[int]) -> None:
+    slots, spec = tuple(layout(16, ranks=2, stages=2)), cast("Any", None)
+    topology = Topology(
+        spec=spec, actor="", actor_ranks=0, rollout="rollout", rollout_ranks=rollouts, slots={"train": slots, "eval": slots[:1]}
+    )
+    assert [topology.rollout_rank(slot, "train") for slot in slots] == served_by
+    assert topology.serving(slots) == list(range(rollouts))
+    assert [len(topology.served_by(rank, "train")) for rank in range(rollouts)] == [served_by.count(r) for r in range(rollouts)]

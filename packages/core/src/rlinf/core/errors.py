@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 import queue
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
@@ -221,9 +222,12 @@ def with_remedies(faults: Iterable[ConfigError], remedies: Mapping[str, str]) ->
 
 
 def nearest(name: str, choices: Iterable[str]) -> str | None:
-    """The choice most like `name`, or None if none is alike."""
-    found = difflib.get_close_matches(name, list(choices), n=1, cutoff=0.6)
-    return found[0] if found else None
+    """The choice most like `name`, else the only one of which it is a word, whatever the case; None if none is alike."""
+    known = {choice.lower(): choice for choice in choices}
+    found = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=0.6)
+    # A `mlp` that is meant for `mlp_policy` has too few letters to be close to it.
+    having = found or [choice for choice in known if name.lower() in re.split(r"[^a-z0-9]+", choice)]
+    return known[having[0]] if len(having) == 1 else None
 
 
 def did_you_mean(name: str, choices: Sequence[str], *, label: str = "Known", marks: Mapping[str, str] = {}) -> str:

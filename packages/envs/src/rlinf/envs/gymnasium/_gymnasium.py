@@ -218,12 +218,9 @@ class _Reader:
 def _kind(value: Any) -> str:
     """What something is, with its shape if it is an array; each part of a dict, of which a text is told itself."""
     if isinstance(value, dict):
-        parts = cast("dict[str, Any]", value)
-        return (
-            "{"
-            + ", ".join(f"{key}: {part!r}" if isinstance(part, str) else f"{key}: {_kind(part)}" for key, part in parts.items())
-            + "}"
-        )
+        parts = cast("dict[str, Any]", value).items()
+        told = ", ".join(f"{key}: {part!r}" if isinstance(part, str) else f"{key}: {_kind(part)}" for key, part in parts)
+        return f"{{{told}}}"
     return type(value).__name__ + (f" of shape {np.shape(value)}" if is_a(value, np.ndarray) else "")
 
 
@@ -285,7 +282,8 @@ def _takes_render_mode(made: type) -> bool:
 
 
 def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0]
+    said = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
 def _is_view(space: Any) -> bool:

@@ -104,7 +104,11 @@ class RecordEpisodes(Wrapper):
         # One that was reset and never stepped is no loss.
         lost = sum(1 for running in self._running if running is not None and running.actions)
         if lost:
-            logger.info("%d episodes that had not ended are not recorded", lost)
+            # Of some episodes the last ones are always lost; of none at all nobody would know before the folder is read.
+            level = logging.INFO if self._writer.count else logging.WARNING
+            logger.log(
+                level, "%d episodes that had not ended are not recorded%s", lost, "" if self._writer.count else ", and no other"
+            )
         self._running = [None] * self.num_envs
         try:
             self._writer.close()

@@ -55,6 +55,10 @@ class EnvRenderer:
         viewer.con.free()
         viewer.free()
 
+    def abandon(self) -> None:
+        """Leaves the context to the end of the process."""
+        _forget(self._renderer.viewer.opengl_context)
+
 
 class ModelRenderer:
     """Draws a MuJoCo model from any of its cameras, in an OpenGL context of its own.
@@ -104,6 +108,10 @@ class ModelRenderer:
         self._context.free()
         self._gl.free()
 
+    def abandon(self) -> None:
+        """Leaves the context to the end of the process."""
+        _forget(self._gl)
+
 
 @functools.cache
 def _close_at_exit() -> weakref.WeakSet[Any]:
@@ -112,10 +120,19 @@ def _close_at_exit() -> weakref.WeakSet[Any]:
 
     def close() -> None:
         for item in list(opened):
-            item.close()
+            try:
+                item.close()
+            # Of OpenGL, whose context another thread holds: that of a worker which failed, or which was interrupted.
+            except Exception:  # noqa: BLE001
+                item.abandon()
 
     atexit.register(close)
     return opened
+
+
+def _forget(context: Any) -> None:
+    """Keeps MuJoCo's wrapper of a context from freeing it when it is collected, which fails where `close` did, by a traceback."""
+    context._context = None
 
 
 def simplify(*, model: Any = None, scene: Any = None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
+from functools import partial
 from typing import Any
 
 from rlinf.core.data import EnvSpec
@@ -42,7 +43,7 @@ def build_slots(
         for place, wrapper in config.wrapping:
             with _placed(place):
                 env = wrapper.wrap(env, f"{'train' if isinstance(config, TrainEnvConfig) else 'eval'}_{slot.index}")
-        env_slots.append(EnvSlot(slot, env, config.init_params.describe(env)))
+        env_slots.append(EnvSlot(slot, env, config.init_params.describe(env), partial(_keyed, config)))
     return env_slots, env_slots[-1].spec
 
 

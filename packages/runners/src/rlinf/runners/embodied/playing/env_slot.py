@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -113,10 +113,13 @@ class EnvSlot:
         slot: which environments these are.
         env: a vector environment without autoreset.
         spec: what is known of it.
+        keyed: inside, what the environment refuses is called by its key.
     """
 
-    def __init__(self, slot: Slot, env: Any, spec: EnvSpec) -> None:
-        self.slot, self.spec = slot, spec
+    def __init__(
+        self, slot: Slot, env: Any, spec: EnvSpec, keyed: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> None:
+        self.slot, self.spec, self._keyed = slot, spec, keyed
         # Before the first reset there is no episode to go on with.
         self.ended: Bools = np.ones(slot.num_envs, bool)
         self.episode = np.full(slot.num_envs, -1, np.int64)
@@ -288,9 +291,10 @@ class EnvSlot:
 
     @contextmanager
     def located(self, when: str = "") -> Generator[None]:
-        """Inside, a number that is not finite is refused with the slot and the moment."""
+        """Inside, a number that is not finite is refused with the slot and the moment, and whatever else by its key."""
         try:
-            yield
+            with self._keyed():
+                yield
         except NonFiniteError as error:
             slot = self.slot
             of = f"slot {slot.index} (environments {slot.first_env} to {slot.first_env + slot.num_envs - 1})"

@@ -104,3 +104,36 @@ def test_actions_of_another_shape_than_the_environments_are_refused_with_both(ma
     with pytest.raises(ConfigError, match=problem):
         env_slot.clipped(np.zeros((2, 3, *made), np.float32))
     assert env_slot.clipped(np.zeros((2, 3, 1), np.float32)).shape == (2, 3, 1)
+
+
+class Reuses:
+    """Two environments that always write what they show into the same memory: row n moves on by n + 1, and both end at once."""
+
+    def __init__(self) -> None:
+        self.num_envs, self.action_space = 2, SimpleNamespace(shape=(2, 1))
+        self.shown = {"states": np.zeros((2, 1), np.float32)}
+
+    def reset(self, *, seed: Any, options: Any) -> tuple[Any, Any]:
+        self.shown["states"][options["reset_mask"]] = 100
+        return self.shown, {}
+
+    def step(self, action: Any) -> Any:
+        self.shown["states"] += [[1], [2]]
+        over = np.ones(2, bool)
+        return self.shown, np.zeros(2, np.float32), over, ~over, {"episode": {}, "_episode": over}
+
+
+def test_final_observations_ride_along_in_order_and_nothing_writes_into_a_request() -> None:
+    env, asked = Reuses(), list[Any]()
+    bound = np.ones(1, np.float32)
+    spec = EnvSpec(observation={}, action=ArraySpec(shape=(1,), dtype="float32", low=-bound, high=bound), max_episode_steps=3)
+    env_slot = EnvSlot(Slot(index=0, env_rank=0, stage=0, first_env=0, num_envs=2), env, spec)
+    sender: Any = SimpleNamespace(ask=lambda slot, key, obs, remembered: asked.append(obs["states"]))
+    env_slot.reset(np.ones(2, bool), [0, 0])
+    env_slot.ask(sender, ())
+    env_slot.step(np.zeros((2, 1, 1), np.float32))
+    env_slot.keep_finals()
+    env_slot.reset(np.ones(2, bool), [0, 0])
+    env_slot.ask(sender, ())
+    env_slot.step(np.zeros((2, 1, 1), np.float32))
+    assert [rows[:, 0].tolist() for rows in asked] == [[100, 100], [100, 100, 101, 102]]

@@ -237,7 +237,6 @@ class GRPO(GroupEstimator):
     """Whether a row is compared with the other rows of its group only."""
 
     def of_rows(self, x: CreditInputs, score: Tensor, mask: Tensor, all_reduce: AllReduce | None) -> Tensor:
-        """See `grpo`."""
         group = x.need("group", by="GRPO")
         return grpo(score, group, leave_one_out=self.leave_one_out, **self.options(mask, all_reduce))
 
@@ -247,7 +246,6 @@ class RLOO(RowEstimator):
     """REINFORCE leave-one-out by name: `algorithm.adv_type: rloo`."""
 
     def of_rows(self, x: CreditInputs, score: Tensor, mask: Tensor, all_reduce: AllReduce | None) -> Tensor:
-        """See `rloo`."""
         return rloo(score, x.need("group", by="RLOO"), valid=mask.any(1))
 
 
@@ -267,7 +265,6 @@ class ReMax(RowEstimator):
     needs: ClassVar[Mapping[Need, str]] = {"baseline": ""}
 
     def of_rows(self, x: CreditInputs, score: Tensor, mask: Tensor, all_reduce: AllReduce | None) -> Tensor:
-        """See `remax`."""
         return remax(score, x.need("baseline", by="ReMax"), valid=mask.any(1))
 
 
@@ -313,5 +310,4 @@ class GRPOPassK(GroupEstimator):
     """GRPO for pass@k by name: `algorithm.adv_type: grpo_passk`. `rollout.group_size` is k."""
 
     def of_rows(self, x: CreditInputs, score: Tensor, mask: Tensor, all_reduce: AllReduce | None) -> Tensor:
-        """See `grpo_passk`."""
         return grpo_passk(score, x.need("group", by="GRPOPassK"), **self.options(mask, all_reduce))

@@ -138,7 +138,6 @@ class GRPODynamic(GroupEstimator):
         expect_choice("advantage_mode", self.advantage_mode, get_args(TurnMode))
 
     def of_rows(self, x: CreditInputs, score: Tensor, mask: Tensor, all_reduce: AllReduce | None) -> Tensor:
-        """See `grpo_dynamic`."""
         group = x.need("group", by="GRPODynamic")
         episode = torch.arange(len(group), device=group.device) if x.episode is None else x.episode
         return grpo_dynamic(score, episode, group, mode=self.advantage_mode, **self.options(mask, all_reduce))

@@ -99,7 +99,6 @@ class LeRobotSource:
         return len(self._lengths)
 
     def episode_lengths(self) -> list[int]:
-        """See `rlinf.core.data.offline.KnowsLengths`."""
         return self._lengths
 
     def check_files(self) -> None:
@@ -178,7 +177,6 @@ class _Dataset:
         return [int(row["length"]) for row in self._rows]
 
     def check_files(self) -> None:
-        """See `LeRobotSource.check_files`."""
         frames: dict[Path, int] = {}
         for row in self._rows:
             path = self._data_file(row)

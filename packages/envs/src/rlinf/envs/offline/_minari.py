@@ -63,7 +63,6 @@ class MinariSource:
         return int(self._data.total_episodes)
 
     def episode_lengths(self) -> list[int]:
-        """See `rlinf.core.data.offline.KnowsLengths`."""
         return self._lengths
 
     def episodes(self) -> Iterator[OfflineEpisode]:

@@ -96,7 +96,6 @@ class ReplaySource:
         return len(self._lengths)
 
     def episode_lengths(self) -> list[int]:
-        """See `rlinf.core.data.offline.KnowsLengths`."""
         return self._lengths
 
     def episodes(self) -> Iterator[OfflineEpisode]:

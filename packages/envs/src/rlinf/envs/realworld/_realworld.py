@@ -47,7 +47,7 @@ Observation = dict[str, NDArray[Any]]
 
 
 def make(config: RealWorld, num_envs: int, limit: int | None, ignore_terminations: bool, render: bool) -> Vector:
-    """See `RealWorld.make`."""
+    """An environment for each arm, behind its controller."""
     if render:
         raise ConfigError("env.render", "nothing is drawn of a robot", "Set video_cfg.save_video to false.")
     if config.controllers and num_envs > len(config.controllers):

@@ -147,12 +147,10 @@ class ScriptedHuman:
         self._left = np.zeros(num_envs, np.int64)
 
     def begin(self, seeds: Sequence[int], fresh: Bools) -> None:
-        """See `InterventionSource`."""
         for row in np.flatnonzero(fresh).tolist():
             self._draws[row], self._left[row] = keyed_generator(seeds[row], "human"), 0
 
     def decide(self, actions: NDArray[Any], active: Bools) -> tuple[NDArray[Any], Bools]:
-        """See `InterventionSource`."""
         # Also while it acts, so that each step of an episode has its own number whatever came before.
         starts = np.array([on and draw.random() < self._probability for on, draw in zip(active, self._draws, strict=True)])
         self._left = np.where(starts & (self._left == 0), self._steps, self._left)

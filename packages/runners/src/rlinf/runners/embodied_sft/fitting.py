@@ -112,20 +112,32 @@ class Fitting:
 
     def unfit_for_env(self, section: str, env_type: str, env: EnvSpec) -> Iterator[ConfigError]:
         """Other actions and other observations than those of a simulator, whose section is named."""
-        source, data, needed = self.source, self.source.spec, traits_of(self.model.config).observations or ()
-        ours, theirs = f"'{source.name}'", f"{section}.env_type '{env_type}'"
-        if data.action.shape != env.action.shape:
-            problem = f"actions of {ours} have the shape {list(data.action.shape)}, those of {theirs} {list(env.action.shape)}"
-            yield ConfigError(f"{self.place}.action", problem, "Choose the feature or the environment that it was recorded in.")
-        for key in needed:
+        theirs = f"{section}.env_type '{env_type}'"
+        # Policies resize pictures.
+        yield from other_shapes(self.source, self.place, theirs, env, any_size=True)
+        for key in traits_of(self.model.config).observations or ():
             if key not in env.observation:
                 problem = f"'{self.model.model_type}' sees '{key}', and {theirs} has {', '.join(sorted(env.observation))}"
                 yield ConfigError(f"{section}.init_params", problem, "Choose the environment that it was recorded in.")
-        for key in sorted({*data.observation} & {*env.observation} - {TEXTS}):
-            recorded, simulated = data.observation[key].shape, env.observation[key].shape
-            # Images may have any size, as policies resize them.
-            if recorded != simulated and (len(recorded) < _IMAGE_AXES or len(recorded) != len(simulated)):
-                problem = f"'{key}' of {ours} has the shape {list(recorded)}, that of {theirs} {list(simulated)}"
-                yield ConfigError(
-                    f"{self.place}.keys.{key}", problem, "Choose the environment that it was recorded in, or another feature."
-                )
+
+
+def other_shapes(source: OfflineSource, place: str, theirs: str, env: EnvSpec, *, any_size: bool) -> Iterator[ConfigError]:
+    """Actions of a dataset, and observations that a simulator shows, too, of which both have another shape.
+
+    Args:
+        source: the dataset, opened.
+        place: its section.
+        theirs: the simulator, for messages.
+        env: what the simulator shows and takes.
+        any_size: whether pictures may differ in height and width.
+    """
+    ours, data, remedy = f"'{source.name}'", source.spec, "Choose the environment that it was recorded in, or another feature."
+    if data.action.shape != env.action.shape:
+        problem = f"actions of {ours} have the shape {list(data.action.shape)}, those of {theirs} {list(env.action.shape)}"
+        yield ConfigError(f"{place}.action", problem, remedy)
+    for key in sorted({*data.observation} & {*env.observation} - {TEXTS}):
+        recorded, simulated = data.observation[key].shape, env.observation[key].shape
+        resized = any_size and len(recorded) == len(simulated) >= _IMAGE_AXES
+        if recorded != simulated and not resized:
+            problem = f"'{key}' of {ours} has the shape {list(recorded)}, that of {theirs} {list(simulated)}"
+            yield ConfigError(f"{place}.keys.{key}", problem, remedy)

@@ -24,11 +24,12 @@ from rlinf.core.errors import ConfigError
 from rlinf.core.metrics import Metric, Statistic
 from rlinf.core.random import keyed_generator
 from rlinf.core.replay import RecordedTransitions, ReplayBuffer, Transitions
+from rlinf.runners.embodied_sft.demonstrations import TEXTS
+from rlinf.runners.embodied_sft.fitting import other_shapes
 from rlinf.runners.off_policy.drawing import Drawing
 from rlinf.runners.off_policy.schema import OffPolicyConfig
 
 PLACE: Final = "algorithm.demo_buffer"
-_TEXTS: Final = "task_descriptions"
 _ROUNDING: Final = 1e-9
 """0.29 · 100 is a little less than 29."""
 
@@ -128,17 +129,8 @@ def unfit_demonstrations(cfg: OffPolicyConfig, spec: EnvSpec) -> Iterator[Config
         problem = f"'{source.name}' records no {' and no '.join(source.lacks)}, which it takes to tell good actions from bad ones"
         yield ConfigError(PLACE, problem, "Record it, or imitate: apps/embodied/sft.py needs neither.")
     ours, theirs = f"'{source.name}'", f"env.train.env_type '{cfg.env.train.env_type}'"
-    remedy = "Choose the environment that it was recorded in, or another dataset."
-    if source.spec.action.shape != spec.action.shape:
-        problem = f"actions of {ours} have the shape {list(source.spec.action.shape)}, those of {theirs} {list(spec.action.shape)}"
-        yield ConfigError(f"{PLACE}.action", problem, remedy)
-    for key, shown in spec.observation.items():
-        recorded = source.spec.observation.get(key)
-        if key == _TEXTS:
-            continue
-        if recorded is None:
+    yield from other_shapes(source, PLACE, theirs, spec, any_size=False)
+    for key in spec.observation:
+        if key != TEXTS and key not in source.spec.observation:
             problem = f"{theirs} shows '{key}', and {ours} has {', '.join(sorted(source.spec.observation))}"
             yield ConfigError(f"{PLACE}.keys", problem, f"Name the feature; its features are {', '.join(source.features)}.")
-        elif recorded.shape != shown.shape:
-            problem = f"'{key}' of {ours} has the shape {list(recorded.shape)}, that of {theirs} {list(shown.shape)}"
-            yield ConfigError(f"{PLACE}.keys.{key}", problem, remedy)

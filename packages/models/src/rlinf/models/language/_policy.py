@@ -11,23 +11,22 @@ from typing import Any, Final, TypeVar, cast
 import torch
 from torch import Tensor
 
-from rlinf.core.errors import CheckpointError, ConfigError, UnknownName, did_you_mean
+from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.models.actor_config import folder_of
 from rlinf.models.heads import ValueHead
 from rlinf.models.language._folder import without_bar
-from rlinf.models.language._tiny import IMAGE_TOKEN, TINY, TINY_VISION
+from rlinf.models.language._presets import check_names, fresh_config, merged
 from rlinf.models.language.folder import load_value_head
 from rlinf.models.language.images import VisionInputs
 from rlinf.models.language.model import Inputs, LanguageModel, text_inputs
 from rlinf.models.language.network import as_network
 from rlinf.models.language.policy import CausalLMConfig, NetworkConfig, VisionLanguageConfig
+from rlinf.models.language.presets import IMAGE_TOKEN, TINY, TINY_VISION
 from rlinf.models.language.vocabulary import IMAGE_TOKENS
 from rlinf.models.lora import apply_lora
 from rlinf.models.seeding import seeded_weights
 
 _hf: Any = import_module("transformers")
-_INVALID: Any = getattr(import_module("huggingface_hub.errors"), "StrictDataclassError", ValueError)
-"""What newer versions of transformers raise of values that do not go together."""
 _Config = TypeVar("_Config", bound=NetworkConfig)
 _TYPES: Final = {"fp32": torch.float32, "bf16": torch.bfloat16}
 _NOISE: Final = re.compile(r"drop|jitter")
@@ -47,7 +46,7 @@ def with_vocabulary(config: _Config) -> _Config:
     """The same, with the sizes and ids of its tokens among the overrides."""
     if config.tokens is None:
         return config
-    return replace(config, tokens=None, overrides=_merged(_vocabulary(config.tokens.vocabulary), config.overrides))
+    return replace(config, tokens=None, overrides=merged(_vocabulary(config.tokens.vocabulary), config.overrides))
 
 
 def build_vision(config: VisionLanguageConfig, *, seed: int) -> LanguageModel:
@@ -75,7 +74,7 @@ def _with_vocabulary(config: VisionLanguageConfig) -> VisionLanguageConfig:
     """The same, with the vocabulary among the overrides."""
     if config.tokens is None:
         return config
-    return replace(config, tokens=None, overrides=_merged(_seeing(config.tokens.vocabulary), config.overrides))
+    return replace(config, tokens=None, overrides=merged(_seeing(config.tokens.vocabulary), config.overrides))
 
 
 def _never_write_marks(network: Any) -> None:
@@ -155,60 +154,13 @@ def _own_config(config: NetworkConfig, tiny: Mapping[str, Any]) -> Any:
         own = _hf.AutoConfig.from_pretrained(str(folder), local_files_only=True)
         _override(own, config.overrides, "overrides")
     else:
-        own = _fresh(config.architecture, tiny if config.preset == "tiny" else {}, config.overrides)
+        own = fresh_config(config.architecture, tiny if config.preset == "tiny" else {}, config.overrides)
     _silence(own)
     return own
 
 
-def _fresh(architecture: str, tiny: Mapping[str, Any], overrides: Mapping[str, Any]) -> Any:
-    known = sorted(_hf.CONFIG_MAPPING.keys())
-    if architecture not in known:
-        # transformers knows hundreds; the whole list would bury the guess.
-        hint = did_you_mean(architecture, known).split("Known:")[0]
-        raise UnknownName("architecture", f"transformers has no '{architecture}'", f"{hint}See its `model_type`s.")
-    default = _hf.CONFIG_MAPPING[architecture]()
-    sizes = _known(default, {**tiny, **tiny.get(f"{architecture}:", {})})
-    _check_names(default, overrides, "overrides")
-    try:
-        return _hf.CONFIG_MAPPING[architecture](**_merged(sizes, overrides))
-    except (_INVALID, ValueError, TypeError) as error:
-        found = f"'{architecture}' can't have these values ({' '.join(str(error).split())})"
-        raise ConfigError("overrides", found, "Change what does not fit.") from error
-
-
-def _known(default: Any, sizes: Mapping[str, Any]) -> dict[str, Any]:
-    """Those sizes that the architecture has."""
-    names = _names(default)
-    return {
-        name: _known(getattr(default, name), value) if name in default.sub_configs else value
-        for name, value in sizes.items()
-        if name in names
-    }
-
-
-def _names(config: Any) -> set[str]:
-    return set(config.to_dict()) | set(config.attribute_map) | set(config.sub_configs)
-
-
-def _merged(sizes: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(sizes)
-    for name, value in overrides.items():
-        both = isinstance(value, Mapping) and isinstance(merged.get(name), Mapping)
-        merged[name] = _merged(merged[name], cast("Mapping[str, Any]", value)) if both else value
-    return merged
-
-
-def _check_names(own: Any, overrides: Mapping[str, Any], place: str) -> None:
-    names = _names(own)
-    for name, value in overrides.items():
-        if name not in names:
-            raise UnknownName(f"{place}.{name}", f"no such value in {type(own).__name__}", did_you_mean(name, sorted(names)))
-        if name in own.sub_configs:
-            _check_names(getattr(own, name), value, f"{place}.{name}")
-
-
 def _override(own: Any, overrides: Mapping[str, Any], place: str) -> None:
-    _check_names(own, overrides, place)
+    check_names(own, overrides, place)
     for name, value in overrides.items():
         if name in own.sub_configs:
             _override(getattr(own, name), value, f"{place}.{name}")

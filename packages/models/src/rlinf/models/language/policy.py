@@ -14,6 +14,7 @@ from rlinf.core.language.generation import HOTTEST
 from rlinf.core.language.problems import ImageProcessor, Tokenizer
 from rlinf.core.registry import require_modules
 from rlinf.models.actor_config import folder_of
+from rlinf.models.language.presets import check_preset
 from rlinf.models.language.vocabulary import IMAGE_TOKENS, TokensConfig, folder_end_tokens
 from rlinf.models.lora import LoRAConfig
 
@@ -58,10 +59,10 @@ class NetworkConfig:
             raise ConfigError("tokens", f"expected one vocabulary, found that of {other} too", f"Set tokens or {other}.")
 
     def check(self, place: str) -> None:
-        """Refuses a folder that is not whole, and a machine without transformers, or without peft where there are adapters.
+        """Refuses a folder that is not whole, an architecture that can't be made, and a machine without what it needs.
 
         Raises:
-            ConfigError: no such folder, or one without configuration, weights or tokenizer.
+            ConfigError: no such folder, or one without configuration, weights or tokenizer; or see `check_preset`.
             CheckpointError: its weights were cut.
             MissingExtra: something is not installed.
         """
@@ -69,6 +70,8 @@ class NetworkConfig:
         if self.lora is not None:
             require_modules("peft", place=f"{place}.lora", extra="rlinf-models[lora]")
         check_folder(self.model_path, f"{place}.model_path")
+        if self.preset is not None:
+            check_preset(self.architecture, self.overrides, place, tiny=self.preset == "tiny")
 
     def tokenizer(self, corpus: Iterable[str]) -> Tokenizer:
         """The tokenizer of `model_path`, or one that is made for a preset; without a template for chats it gets a plain one.

@@ -8,7 +8,7 @@ import torch
 
 from rlinf.core.errors import ConfigError
 from rlinf.models.language._policy import network_of, with_vocabulary
-from rlinf.models.language._tiny import TINY
+from rlinf.models.language.presets import TINY
 from rlinf.models.lora import apply_lora
 from rlinf.models.reward_models.sequence import SequenceRewardConfig
 from rlinf.models.reward_models.sequence_network import SequenceReward

@@ -7,11 +7,12 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 from pi0_names import published
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
 
 from rlinf.core.data import ArraySpec, EnvSpec
-from rlinf.core.errors import ConfigError
+from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.models._tokenizers import tiny_tokenizer
 from rlinf.models.checkpoints import load_policy, read_tensors, write_tensors
 from rlinf.models.conversion.command import convert
@@ -242,7 +243,22 @@ def test_what_can_not_be_done_is_said(tmp_path, policy, text):
         ([str(tmp_path / "nowhere"), out, "--to", "hf"], "^SOURCE: there is nothing at '.*nowhere'"),
         ([run, str(tmp_path / "file"), "--to", "full_weights"], r"^TARGET: '.*file' is there already\. .*--overwrite"),
         ([run, str(tmp_path / "file/x"), "--to", "full_weights"], "^TARGET: '.*x' can't be made, as '.*file' is no folder"),
+        ([run, out, "--to", "hf", "--like", str(tmp_path / "nowhere")], "^--like: there is no folder '.*nowhere'"),
         ([run, out, "--to", "safetensors", "actins=3"], "^rlinf convert: a checkpoint .* needs no parameter, found 'actins'"),
     ):
         with pytest.raises(ConfigError, match=message):
             convert(args)
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), SafetensorError("I/O error: No space left on device")])
+@pytest.mark.parametrize("to", ["safetensors", "full_weights"])
+def test_a_full_disk_is_said_in_a_line(tmp_path, monkeypatch, policy, error, to):
+    def full(*args, **kwargs):
+        raise error
+
+    run = str(run_of(tmp_path, policy, {"model_type": "mlp_policy", **MLP}))
+    monkeypatch.setattr("rlinf.models.checkpoints.tensors._save", full)
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(CheckpointError, match=r"^.*never: can't be written \(.*No space left on device.*\)\. Make room"):
+        convert([run, str(tmp_path / "never"), "--to", to])
+    assert not (tmp_path / "never").exists()

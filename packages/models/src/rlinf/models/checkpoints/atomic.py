@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rlinf.core.checkpoints.disk import flush_to_disk, rename_on_disk
@@ -43,7 +43,8 @@ def fresh_folder(folder: Path, *, overwrite: bool) -> Generator[Path]:
 
 @contextmanager
 def fresh_file(file: Path) -> Generator[Path]:
-    """A temporary file beside `file`, which takes its place when the block ends well."""
+    """A temporary file beside `file`, which takes its place when the block ends well; else a folder made for it goes, too."""
+    new = not file.parent.exists()
     file.parent.mkdir(parents=True, exist_ok=True)
     # The process id keeps writers of the same file apart.
     made = file.with_name(f".{file.name}.{os.getpid()}.part")
@@ -51,8 +52,12 @@ def fresh_file(file: Path) -> Generator[Path]:
         yield made
         flush_to_disk(made)
         rename_on_disk(made, file)
-    finally:
+    except BaseException:
         made.unlink(missing_ok=True)
+        if new:
+            with suppress(OSError):  # somebody else writes there, too
+                file.parent.rmdir()
+        raise
 
 
 def refuse_existing(folder: Path, *, overwrite: bool) -> None:

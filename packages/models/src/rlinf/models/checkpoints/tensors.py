@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any, Final, cast
 
 import safetensors.torch
@@ -151,8 +151,9 @@ def _pickled(file: Path) -> dict[str, Tensor]:
     try:
         # A pickle may run any code when it is read; with weights_only it can't.
         content: Any = torch.load(file, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, UnpicklingError, EOFError) as error:
-        raise CheckpointError(str(file), f"can't be read as tensors alone ({_first_line(error)})", "Save a state dict.") from error
+    # Bytes that are no pickle are read as one all the same, until anything goes wrong, such as a KeyError.
+    except Exception as error:
+        raise CheckpointError(str(file), f"can't be read as tensors alone ({_reason(error)})", "Save a state dict.") from error
     if not isinstance(content, dict) or not _all_tensors(cast("dict[Any, Any]", content).values()):
         found = sorted(map(str, cast("dict[Any, Any]", content)))[:4] if isinstance(content, dict) else type(content).__name__
         raise CheckpointError(str(file), f"expected tensors by name, found {found}", "Save a state dict.")
@@ -163,5 +164,11 @@ def _all_tensors(values: Iterable[Any]) -> bool:
     return all(isinstance(value, Tensor) for value in values)
 
 
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+def _reason(error: Exception) -> str:
+    """Why a pickled file is refused; torch's own text is a page on how to trust it."""
+    held = re.search(r"GLOBAL (\S+)", str(error))
+    if held is not None:
+        return f"it holds an object of {held[1]}"
+    if isinstance(error, OSError | RuntimeError):
+        return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return "it was cut, or torch.save did not write it"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rlinf.core.config.arguments import ArgumentParser
-from rlinf.core.errors import ConfigError, did_you_mean
+from rlinf.core.errors import CheckpointError, ConfigError, did_you_mean
 from rlinf.models.conversion.formats import formats
 
 
@@ -29,7 +29,11 @@ def convert(args: Sequence[str]) -> int:
     if given.to not in known:
         raise ConfigError("--to", f"no format '{given.to}'", did_you_mean(given.to, known, label="Formats"))
     _refuse_paths(given.source.expanduser(), given.target.expanduser(), overwrite=given.overwrite)
+    if given.like is not None and not given.like.expanduser().is_dir():
+        raise ConfigError("--like", f"there is no folder '{given.like}'", "Name a folder of the format that is written.")
     # What reads and writes imports torch, for which help and a mistyped option need not wait.
+    from safetensors import SafetensorError
+
     from rlinf.models.commands import parameter
     from rlinf.models.conversion.sources import find_source
     from rlinf.models.conversion.targets import Request, write_target
@@ -39,7 +43,10 @@ def convert(args: Sequence[str]) -> int:
     request = Request(
         source=source, target=given.target.expanduser(), to=given.to, like=given.like, params=params, overwrite=given.overwrite
     )
-    written = write_target(request)
+    try:
+        written = write_target(request)
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(str(request.target), f"can't be written ({error})", "Make room, or name another place.") from error
     sys.stdout.write(f"{source.described} at {source.path}\n{given.target}: {written.tensors} tensors as {given.to}\n")
     if written.left_out:
         sys.stdout.write(f"left out, as the format has no place for them: {', '.join(written.left_out)}\n")

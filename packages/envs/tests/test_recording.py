@@ -82,7 +82,31 @@ def test_it_is_told_when_no_episode_was_recorded(counters, caplog, steps):
     env.step(actions(0.5, 0.1))
     env.close()
     told = [record.message for record in caplog.records if record.levelname == "WARNING"]
-    assert told == ([] if steps == 3 else ["2 episodes that had not ended are not recorded, and no other"])
+    assert told == ([] if steps == 3 else ["no episode is recorded: 2 had not ended, 0 were not solved (only_success)"])
+
+
+def test_it_is_told_when_none_was_solved(caplog):
+    tables = Tabletop(task="reach").make(1, max_episode_steps=2, ignore_terminations=True, render=False)
+    env = RecordEpisodes(tables, Kept(), only_success=True)
+    env.reset(seed=[1])
+    for _ in range(2):
+        env.step(np.zeros((1, 2), np.float32))
+    env.close()
+    assert "no episode is recorded: 0 had not ended, 1 were not solved (only_success)" in caplog.text
+
+
+@pytest.mark.parametrize("then", ["lerobot", "parquet"])
+def test_a_folder_has_one_format(counters, tmp_path, then):
+    env = RecordEpisodes(counters(9, limit=3), NumpyWriter(tmp_path / "run"))
+    env.reset(seed=[40])
+    for _ in range(3):
+        env.step(actions(0.5))
+    env.close()
+    with pytest.raises(
+        ConfigError, match=r"^recording\.export_format: '.*run' holds episodes as numpy, .* as (lerobot|parquet)\. Set numpy"
+    ):
+        Recording(save_dir=str(tmp_path), export_format=then).wrap(counters(9, limit=3), "run")
+    Recording(save_dir=str(tmp_path), export_format="numpy").wrap(counters(9, limit=3), "run").close()
 
 
 @pytest.mark.parametrize(("only", "wanted"), [(True, [True]), (False, [True, False])])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from gymnasium.vector import VectorEnv
 
@@ -14,6 +14,9 @@ from rlinf.envs.recording.episode import Writer
 from rlinf.envs.recording.lerobot import LeRobotWriter
 from rlinf.envs.recording.plain import NumpyWriter, ParquetWriter
 from rlinf.envs.recording.wrapper import RecordEpisodes
+
+_HELD: Final = {"lerobot": "meta/info.json", "numpy": "episode_*.npz", "parquet": "episode_*.parquet"}
+"""What a folder holds that was recorded in each format."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +74,10 @@ class Recording:
         )
 
     def _writer(self, folder: Path) -> Writer:
+        for other, held in _HELD.items():
+            if other != self.export_format and any(folder.glob(held)):
+                problem = f"'{folder}' holds episodes as {other}, and would hold others as {self.export_format}"
+                raise ConfigError("recording.export_format", problem, f"Set {other} to go on with them, or another save_dir.")
         if self.export_format == "numpy":
             return NumpyWriter(folder)
         if self.export_format == "parquet":

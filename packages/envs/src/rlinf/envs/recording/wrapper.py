@@ -58,6 +58,7 @@ class RecordEpisodes(Wrapper):
         self._only_success = only_success
         self._task = task
         self._running: list[_Running | None] = [None] * env.num_envs
+        self._unsolved = 0
 
     def reset(self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Infos]:
         """Starts episodes, and forgets the running ones in their place."""
@@ -104,11 +105,10 @@ class RecordEpisodes(Wrapper):
         # One that was reset and never stepped is no loss.
         lost = sum(1 for running in self._running if running is not None and running.actions)
         if lost:
-            # Of some episodes the last ones are always lost; of none at all nobody would know before the folder is read.
-            level = logging.INFO if self._writer.count else logging.WARNING
-            logger.log(
-                level, "%d episodes that had not ended are not recorded%s", lost, "" if self._writer.count else ", and no other"
-            )
+            logger.info("%d episodes that had not ended are not recorded", lost)
+        if (lost or self._unsolved) and not self._writer.count:
+            # Nobody would know before the folder is read.
+            logger.warning("no episode is recorded: %d had not ended, %d were not solved (only_success)", lost, self._unsolved)
         self._running = [None] * self.num_envs
         try:
             self._writer.close()
@@ -124,6 +124,8 @@ class RecordEpisodes(Wrapper):
             return
         if not self._only_success or any(outcome[3] for outcome in running.outcomes):
             self._writer.write(running.episode())
+        else:
+            self._unsolved += 1
 
 
 @dataclass(slots=True, kw_only=True)

@@ -132,6 +132,19 @@ def test_whatever_goes_wrong_is_a_message() -> None:
     assert (malformed.outcome, malformed.text) == ("malformed", "error: no JSON")
 
 
+@pytest.mark.parametrize("inline", [True, False])
+@pytest.mark.parametrize(("error", "text"), [(SystemExit(3), "SystemExit: 3"), (StopIteration("none"), "StopIteration")])
+def test_a_tool_that_ends_the_program_or_an_iteration_only_fails(inline: bool, error: BaseException, text: str) -> None:
+    @tool(inline=inline)
+    def ends(x: int) -> int:
+        """Ends."""
+        raise error
+
+    outcome, said = ask(ToolBox([(ends, ToolLimits(timeout_s=5.0))]), "ends", x=1)
+    assert outcome == "error"
+    assert text in said
+
+
 def test_an_error_of_python_is_retried_and_an_answer_is_not() -> None:
     calls: list[str] = []
 

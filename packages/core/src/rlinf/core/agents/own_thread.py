@@ -28,7 +28,8 @@ async def in_own_thread(work: Callable[[], T], *, name: str, left: Callable[[], 
 
     def fail(error: BaseException) -> None:
         if not answer.done():
-            answer.set_exception(error)
+            # No future can hold a StopIteration, such as `next` raises of nothing.
+            answer.set_exception(RuntimeError(f"StopIteration: {error}") if isinstance(error, StopIteration) else error)
 
     def run() -> None:
         try:

@@ -138,7 +138,7 @@ class ToolBox:
                 return ToolResult(text=await _retried(entry, arguments), name=name)
         except ToolError as error:
             return ToolResult(text=f"error: {error}", outcome="error", name=name)
-        except Exception as error:  # noqa: BLE001  (whatever a tool raises is an answer to the model)
+        except (Exception, SystemExit) as error:  # noqa: BLE001  (whatever a tool raises is an answer to the model)
             # The tool may raise a TimeoutError of its own, such as a socket's.
             if deadline.expired():
                 text = f"error: '{name}' did not answer within {limits.timeout_s:g} s"
@@ -152,7 +152,7 @@ async def _retried(entry: _Entry, arguments: Mapping[str, Any]) -> str:
             return result_text(await _placed(entry, arguments))
         except ToolError:
             raise
-        except Exception:
+        except (Exception, SystemExit):
             if not left:
                 raise
     raise AssertionError("unreachable")

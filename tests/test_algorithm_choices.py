@@ -318,6 +318,11 @@ def test_what_counts_as_one_action_is_chosen_by_a_key() -> None:
             {**FULL, "logprob_type": "chunk_level"},
             r"algorithm\.logprob_type: action_level is finer than the chunk_level that .* Set actor\.model\.logprob_type: action",
         ),
+        (
+            {"entropy_type": "token_level"},
+            {**FULL, "logprob_type": "action_level"},
+            r"algorithm\.entropy_type: token_level is finer than the action_level that .* Set actor\.model\.logprob_type: token",
+        ),
         ({}, {**FULL, "recompute": False}, r"needs decisions .* Set algorithm\.recompute_logprobs: true"),
     ],
 )

@@ -122,10 +122,12 @@ class PolicyLoss(ABC):
     """The constant of `constant-length`, in decisions."""
     entropy_bonus: float = field(default=0.0, kw_only=True)
     """c_H, the weight of the entropy."""
-    entropy_type: Granularity = field(default="token_level", kw_only=True)
-    """What entropies are added up to; see `at_granularity`. The parts of a decision that are left are averaged."""
-    logprob_type: Granularity = field(default="token_level", kw_only=True)
-    """What log-probabilities are added up to; see `at_granularity`. Each of the parts of a decision that are left has a ratio."""
+    entropy_type: Granularity | None = field(default=None, kw_only=True)
+    """What entropies are added up to; see `at_granularity`. None leaves them as the model gives them. The parts of a
+    decision that are left are averaged."""
+    logprob_type: Granularity | None = field(default=None, kw_only=True)
+    """What log-probabilities are added up to; see `at_granularity`. None leaves them as the model gives them. Each of
+    the parts of a decision that are left has a ratio."""
     kl_beta: float = field(default=0.0, kw_only=True)
     """β, the weight of the divergence from the reference policy."""
     kl_type: KLType = field(default="low_var_kl", kw_only=True)
@@ -143,8 +145,9 @@ class PolicyLoss(ABC):
         expect_range("kl_beta", self.kl_beta, 0.0, float("inf"))
         expect_range("opsm_delta", self.opsm_delta, 0.0, float("inf"))
         check_kl_type(self.kl_type, place="kl_type")
-        check_granularity(self.logprob_type, place="logprob_type")
-        check_granularity(self.entropy_type, place="entropy_type")
+        for place, level in (("logprob_type", self.logprob_type), ("entropy_type", self.entropy_type)):
+            if level is not None:
+                check_granularity(level, place=place)
 
     @property
     def needs(self) -> Mapping[Need, str]:
@@ -230,8 +233,8 @@ class PolicyLoss(ABC):
         return corrected(terms, Correction(keep.to(terms.loss.dtype), keep, dropped))
 
 
-def _at(level: Granularity, x: Tensor | None) -> Tensor | None:
-    return None if x is None else at_granularity(x, level)
+def _at(level: Granularity | None, x: Tensor | None) -> Tensor | None:
+    return x if x is None or level is None else at_granularity(x, level)
 
 
 def _times(factor: float, terms: Terms) -> Terms:

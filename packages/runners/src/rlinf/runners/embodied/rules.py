@@ -309,9 +309,8 @@ def _granularity(cfg: EmbodiedConfig) -> ConfigError | None:
     """A loss adds log-probabilities up; it can't part what the model has added up already."""
     declared = resolved(cfg.actor.model).get("logprob_type")
     for key in ("logprob_type", "entropy_type"):
-        # The default, token_level, means what the model says, also where a checkpoint wrote it out.
-        written = subsection(cfg.source, "algorithm").get(key, _FINER[0])
-        if declared in _FINER and written in _FINER[1:] and _FINER.index(written) < _FINER.index(declared):
+        written = subsection(cfg.source, "algorithm").get(key)
+        if declared in _FINER and written in _FINER and _FINER.index(written) < _FINER.index(declared):
             problem = f"{written} is finer than the {declared} that '{cfg.actor.model.model_type}' gives (actor.model.logprob_type)"
             return ConfigError(f"algorithm.{key}", problem, f"Set actor.model.logprob_type: {written}.")
     return None

@@ -147,6 +147,8 @@ def test_what_does_not_fit_is_refused_with_the_names_of_both_sides(tmp_path: Pat
     refused(recipe(tmp_path, state, eyes), "data.keys: 'cnn_policy' sees main_images", f"'{state}' has none", "observation.state")
     chunks = {**FLOW, "num_action_chunks": 100}
     refused(recipe(tmp_path, state, chunks), "actor.model.num_action_chunks: a chunk of 100 steps, and the longest episode of")
+    narrow = {"model_type": "pi0", "preset": "tiny", "max_action_dim": 1}
+    refused(recipe(tmp_path, rgb, narrow), f"'pi0' makes actions of at most 1 numbers, and actions of '{rgb}' have 2. Set it to 2")
     everything = recipe(tmp_path, state, FLOW)
     everything["data"]["val_episodes"] = 12
     refused(everything, "data.val_episodes: expected fewer than the 12 episodes")

@@ -8,6 +8,7 @@ from typing import cast
 from rlinf.core.declarations import ConvertsActions, MadeForSimulators, action_size_of, traits_of
 from rlinf.core.errors import ConfigError
 from rlinf.runners.config.rules import together
+from rlinf.runners.config.schema import ModelSection
 from rlinf.runners.embodied.schema import PlayedConfig, simulator_of
 
 
@@ -24,6 +25,22 @@ def formats(cfg: PlayedConfig) -> ConfigError | None:
             # What evaluations take over from training is told once.
             faults += [] if [error.problem] == [fault.problem for fault in faults] else [error]
     return together(faults)
+
+
+def large_actions(model: ModelSection, size: int | None, whose: str) -> ConfigError | None:
+    """Actions of more numbers than the model makes.
+
+    Args:
+        model: the section of the model.
+        size: numbers of an action; None if nobody knows.
+        whose: what has such actions, and the verb, for the message.
+    """
+    traits = traits_of(model.config)
+    if traits.largest_action is None or size is None or size <= traits.largest_action:
+        return None
+    problem = f"'{model.model_type}' makes actions of at most {traits.largest_action} numbers, and {whose} {size}"
+    remedy = f"Set it to {size} or more." if traits.largest_action_key else "Choose a larger model."
+    return ConfigError(f"actor.model.{traits.largest_action_key or 'model_type'}", problem, remedy)
 
 
 def made_for(cfg: PlayedConfig) -> ConfigError | None:

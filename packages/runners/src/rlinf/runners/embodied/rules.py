@@ -26,7 +26,7 @@ from rlinf.runners.config.rules import Rule, acts, needs_met, no_idle_critic, no
 from rlinf.runners.config.schema import ActorConfig
 from rlinf.runners.config.sections import Section, resolved, subsection
 from rlinf.runners.config.statistics import lacking_statistics
-from rlinf.runners.embodied.action_rules import compiled, formats, made_for, real_time
+from rlinf.runners.embodied.action_rules import compiled, formats, large_actions, made_for, real_time
 from rlinf.runners.embodied.schema import EmbodiedConfig, PlayedConfig
 from rlinf.runners.embodied_sft.co_training import co_trains
 from rlinf.runners.task_types import read_run
@@ -141,13 +141,7 @@ def _observed(cfg: PlayedConfig) -> ConfigError | None:
 
 
 def _large_actions(cfg: PlayedConfig) -> ConfigError | None:
-    traits, size = traits_of(cfg.actor.model.config), cfg.action_size
-    if traits.largest_action is None or size is None or size <= traits.largest_action:
-        return None
-    problem = f"'{cfg.actor.model.model_type}' makes actions of at most {traits.largest_action} numbers, and env.train.env_type "
-    remedy = f"Set it to {size} or more." if traits.largest_action_key else "Choose a larger model."
-    key = traits.largest_action_key or "model_type"
-    return ConfigError(f"actor.model.{key}", f"{problem}'{cfg.env.train.env_type}' takes {size}", remedy)
+    return large_actions(cfg.actor.model, cfg.action_size, f"env.train.env_type '{cfg.env.train.env_type}' takes")
 
 
 def _evaluated_actions(cfg: PlayedConfig) -> ConfigError | None:

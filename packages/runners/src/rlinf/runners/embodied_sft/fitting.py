@@ -11,6 +11,7 @@ from rlinf.core.data.offline import NamesFeatures, OfflineConfig, OfflineSource
 from rlinf.core.declarations import traits_of
 from rlinf.core.errors import ConfigError, did_you_mean
 from rlinf.runners.config.schema import ModelSection
+from rlinf.runners.embodied.action_rules import large_actions
 from rlinf.runners.embodied_sft.demonstrations import TEXTS
 
 _IMAGE_AXES = 3
@@ -38,6 +39,9 @@ class Fitting:
         yield from self._of_another_kind()
         yield from self._unfit_chunk()
         yield from self._too_short()
+        shape = self.source.spec.action.shape
+        large = large_actions(self.model, shape[0] if shape else None, f"actions of '{self.source.name}' have")
+        yield from [] if large is None else [large]
 
     def _unseen(self) -> Iterator[ConfigError]:
         source = self.source

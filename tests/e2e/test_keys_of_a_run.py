@@ -40,7 +40,8 @@ def test_a_logger_that_nobody_has_is_refused_before_a_worker_starts(app: Any, ti
 def test_offloading_changes_no_number(app: Any, tiny: list[str]) -> None:
     runs: list[list[dict[str, Any]]] = []
     for name, offload in (("kept", "false"), ("offloaded", "true")):
-        keys = [f"runner.experiment_name={name}", f"actor.offload={offload}", f"rollout.offload={offload}"]
+        keys = [f"runner.experiment_name={name}", "env.train.auto_reset=false"]
+        keys += [f"{section}.offload={offload}" for section in ("actor", "rollout", "env")]
         code, said = app.train_here(*tiny, LOCAL, *keys, "runner.logger.logger_backends=[]")
         assert code == 0, said
         runs.append([{k: v for k, v in row.items() if not k.startswith("time/")} for row in app.metrics(name)])

@@ -44,6 +44,7 @@ class CountdownEnv:
         self.tasks: Any = None
         self.broken: tuple[int, int, float] | None = None
         self.steps = 0
+        self.closed = False
 
     @property
     def unwrapped(self) -> CountdownEnv:
@@ -53,6 +54,7 @@ class CountdownEnv:
         return {"states": self.left[:, None].astype(np.float32)}
 
     def reset(self, *, seed: list[int], options: dict[str, Any]) -> tuple[Any, Any]:
+        assert not self.closed
         mask = options["reset_mask"]
         self.left[mask] = np.asarray(seed)[mask] % 5 + 1
         self.length[mask] = 0
@@ -87,7 +89,8 @@ class CountdownEnv:
         return self._obs(), reward, terminated, truncated, {"episode": episode, "_episode": terminated | truncated}
 
     def close(self) -> None:
-        pass
+        assert not self.closed
+        self.closed = True
 
 
 @dataclass(frozen=True)

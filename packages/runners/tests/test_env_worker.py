@@ -101,6 +101,38 @@ def test_rows_of_a_group_come_of_one_initial_state(toy_data: dict[str, Any], cha
     assert (continued > 0) == auto_reset
 
 
+def test_environments_that_are_closed_between_rollouts_play_the_same(toy_data: dict[str, Any], channels: Any, queues: Any) -> None:
+    """And they are open while somebody plays in them alone; of each only one is built at a time."""
+    data = drifting(toy_data, rollout_epoch=2, auto_reset=False)
+    found: list[list[Any]] = []
+    for offload in (False, True):
+        data["env"]["offload"] = offload
+        env, parts = worker(data), list[Any]()
+        assert [env_slot._env.closed for env_slot in env._env_slots] == [offload] * 2
+        for step in range(2):
+            before = [env_slot._env for env_slot in env._env_slots]
+            parts += played(env, step, channels, queues)
+            assert [env_slot._env.closed for env_slot in env._env_slots] == [offload] * 2
+            assert [env_slot._env is one for env_slot, one in zip(env._env_slots, before, strict=True)] == [not offload] * 2
+            protocol = episode_protocol(env.cfg, final=False)
+            for watch, *asked in ((env.evaluate, protocol), (env.film, protocol, [])):
+                watch(*asked, *channels)
+                channels[1].items.clear()
+                assert len(env._eval_env_slots) == (0 if offload else 2)
+        found.append(parts)
+        env.close()
+        env.close()
+    for kept, closed in zip(*found, strict=True):
+        for name in ("reward", "group", "episode", "mask"):
+            assert np.array_equal(getattr(kept, name), getattr(closed, name)), name
+
+
+def test_no_episode_goes_on_in_environments_that_were_closed(toy_data: dict[str, Any]) -> None:
+    toy_data["env"]["offload"] = True
+    with pytest.raises(ConfigError, match=r"^env\.offload: closes .*auto_reset: true.*Set env\.train\.auto_reset: false"):
+        read_embodied(toy_data)
+
+
 def test_rollout_epochs_are_numbered_over_the_run(toy_data: dict[str, Any], channels: Any, queues: Any) -> None:
     env, found = worker(drifting(toy_data, rollout_epoch=3)), list[int]()
     for step in range(2):

@@ -245,11 +245,11 @@ def test_what_env_workers_said_is_kept_for_a_checkpoint(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("section", "key", "value"),
-    [("rollout", "offload", True), ("actor", "offload", True), ("runner", "use_training_pipeline", True)],
+    [("rollout", "offload", True), ("actor", "offload", True), ("env", "offload", True), ("runner", "use_training_pipeline", True)],
 )
 def test_what_can_not_overlap_is_refused_with_its_key(toy_data: dict[str, Any], section: str, key: str, value: Any) -> None:
     toy_data["rollout"] = {"max_lag": 2}
-    toy_data["env"]["train"]["rollout_epoch"] = 2
+    toy_data["env"]["train"] |= {"rollout_epoch": 2, "auto_reset": False}
     read_embodied(toy_data)
     toy_data[section] = {**toy_data.get(section, {}), key: value}
     with pytest.raises(ConfigError, match=rf"{section}\.{key}: .*rollout\.max_lag 2.*rollout\.max_lag: 0"):

@@ -13,10 +13,7 @@ _BATCHING = (
     "Leave it out: each slot goes on as soon as it is answered. To decide in one pass for those that have asked meanwhile, set "
     "rollout.batching: waiting, with rollout.batch_wait_ms: 20."
 )
-_STAYS = (
-    "Leave it out: a simulator keeps its devices, as none here can free their memory and go on. Let the others make room "
-    "(actor.offload, rollout.offload), or give env devices of its own (cluster.component_placement)."
-)
+_CLOSED = "Set env.offload: true, with which all environments are closed while nobody plays in them."
 _SEED = "Set runner.seed, from which all randomness comes."
 _NAMED = "Leave it out: each group of workers has the name of its component."
 _CAPTION = "Leave it out: a film says the step, its reward, the return and the task."
@@ -77,8 +74,8 @@ _ENV: Final[Mapping[str, str]] = {
     "seed": _SEED,
     "delay_sampler": "Set env.train.wrappers: [{type: latency, steps: [least, most]}].",
     **dict.fromkeys(("is_eval", "only_eval"), "Leave it out: env.eval is what evaluations use."),
-    "enable_offload": _STAYS,
-    "enable_init_offload": _STAYS,
+    "enable_offload": _CLOSED,
+    "enable_init_offload": _CLOSED,
     "simulator_type": "Set env_type, with the environment's own parameters in init_params.",
     "num_envs": "Set total_num_envs: all env workers together.",
     "num_group": "Set total_num_envs, of which group_size make a group.",
@@ -365,7 +362,7 @@ OTHERWISE: Final[Mapping[str, str]] = {
 ELSEWHERE: Final[Mapping[str, str]] = {
     **_SECTIONS,
     **_below("runner", _RUNNER),
-    **_below("env", {"group_name": _NAMED, "channel": _CHANNEL, "enable_offload": _STAYS}),
+    **_below("env", {"group_name": _NAMED, "channel": _CHANNEL, "enable_offload": _CLOSED}),
     **_below("env.train", {**_ENV, **_TRAIN}),
     **_below("env.eval", {**_ENV, **_EVAL}),
     **_below("rollout", _ROLLOUT),

@@ -40,7 +40,7 @@ from rlinf.runners.embodied.playing.initial_states import InitialStates
 from rlinf.runners.embodied.playing.rows import Bools, Ints, RowCollector, shares
 from rlinf.runners.embodied.playing.slots import Slot
 from rlinf.runners.embodied.playing.tree_files import read_tree, write_tree
-from rlinf.runners.embodied.playing.under_way import ELSEWHERE, PURE, episodes_file, unrepeatable
+from rlinf.runners.embodied.playing.under_way import ELSEWHERE, episodes_file, unlike_members, unrepeatable
 from rlinf.runners.embodied.rules import check_evaluated, check_states
 from rlinf.runners.embodied.schema import EvalEnvConfig, PlayedConfig, TrainEnvConfig
 from rlinf.runners.embodied.topology import Attempt, Interaction, Reply, Topology, answer_queue, request_queue
@@ -59,6 +59,7 @@ class EnvWorker(Worker):
         self._restarts = 0
         self._prepared: int | None = None
         self._executed = 0
+        self._closed = False
         self._memory = SimulatorMemory(self)
 
     @idempotent
@@ -67,7 +68,8 @@ class EnvWorker(Worker):
         own = [slot for slot in slots if slot.env_rank == self.rank]
         self._env_slots, spec = self._build(self.cfg.env.train, own, render=False)
         self._initial = InitialStates(self.cfg.env.train, self.cfg.runner.seed, self._env_slots[0].metadata)
-        self._warn_of_groups()
+        if told := unlike_members(self.cfg.env.train.group_size, self._env_slots[0].waived):
+            self.log_warning(told)
         return spec
 
     def init_evaluation(self, slots: Sequence[Slot]) -> EnvSpec:
@@ -92,6 +94,8 @@ class EnvWorker(Worker):
             check_evaluated(self.cfg, env_slot.spec, topology.spec)
         known = (self._eval_env_slots or self._env_slots)[0]
         check_states(self.cfg, known.metadata, trains=bool(self._env_slots))
+        if self._env_slots:
+            self._rest()
 
     @property
     def _same(self) -> bool:
@@ -102,8 +106,21 @@ class EnvWorker(Worker):
     @idempotent
     def close(self) -> None:
         """Closes all environments, which completes what they record."""
-        for env_slot in self._env_slots + self._eval_env_slots:
+        for env_slot in self._eval_env_slots + ([] if self._closed else self._env_slots):
             env_slot.close()
+        self._eval_env_slots, self._closed = [], True
+
+    def _rest(self) -> None:
+        """With `env.offload`, closes all environments until somebody plays in them; no episode goes on, see `rules`."""
+        if self.cfg.env.offload:
+            self.close()
+            self._memory = SimulatorMemory(self)
+
+    def _wake(self) -> None:
+        """Builds the training environments again if they are closed."""
+        if self._closed:
+            slots, self._closed = [env_slot.slot for env_slot in self._env_slots], False
+            self._env_slots, _ = self._build(self.cfg.env.train, slots, render=False)
 
     @idempotent
     def save_checkpoint(self, folder: str) -> None:
@@ -154,6 +171,7 @@ class EnvWorker(Worker):
         """
         self._executed = 0
         actors = self._connected().actor_ranks
+        self._wake()
         # As a rule this was done while the actor trained; not for the first iteration after a start.
         if again is None:
             self.prepare(step)
@@ -185,6 +203,7 @@ class EnvWorker(Worker):
             env_slot.leave()
         episodes = [result for part in played for result in part.episodes]
         counts = add_counts(env_slot.take_counts() for env_slot in self._env_slots)
+        self._rest()
         return Interaction(episodes=episodes, env_steps=self._executed, decisions=dict(decisions), counts=counts)
 
     def evaluate(
@@ -199,8 +218,7 @@ class EnvWorker(Worker):
             video: where the first episodes of slot 0 are filmed; None films nothing.
         """
         config = self.cfg.env.eval
-        found: list[list[EpisodeResult]] = []
-        conversations: dict[int, Conversation] = {}
+        found, conversations = list[list[EpisodeResult]](), dict[int, Conversation]()
         for env_slot in self._evaluated():
             film = {"record": video} if video and env_slot.slot.index == 0 else {}
             player = env_slot.player(protocol, env_slot.share(protocol, config.total_num_envs), film)
@@ -208,6 +226,7 @@ class EnvWorker(Worker):
             sender = self._sender(env_slot, requests, "eval")
             conversations[env_slot.slot.index] = evaluation_of(env_slot, sender, [player], found[-1], protocol.real_time_chunking)
         self._converse(conversations, answers)
+        self._rest()
         return [result for results in found for result in results]
 
     def film(
@@ -221,14 +240,14 @@ class EnvWorker(Worker):
             requests: as for `interact`.
             answers: as for `interact`.
         """
-        results: list[EpisodeResult] = []
-        conversations: dict[int, Conversation] = {}
+        results, conversations = list[EpisodeResult](), dict[int, Conversation]()
         # Also those that play nothing: a rollout worker ends when each slot that it serves has said that it is done.
-        for env_slot in self._eval_env_slots:
+        for env_slot in self._evaluated():
             players = filmed_players(env_slot, protocol, episodes if env_slot.slot.index == 0 else ())
             sender = self._sender(env_slot, requests, "eval")
             conversations[env_slot.slot.index] = evaluation_of(env_slot, sender, players, results, protocol.real_time_chunking)
         self._converse(conversations, answers)
+        self._rest()
         return results
 
     def collect(
@@ -280,7 +299,7 @@ class EnvWorker(Worker):
                 if anew:
                     env_slot.leave()
                 self._begin_epoch(env_slot, step, epoch)
-            collector = self._collector(env_slot)
+            collector = RowCollector.of(train, env_slot.slot, env_slot.episode)
             env_slot.ask(sender, (step, epoch, 0))
             for t in range(train.max_steps_per_rollout_epoch):
                 answer = env_slot.answer((yield))
@@ -338,17 +357,6 @@ class EnvWorker(Worker):
             named = groups.tolist(), env_slot.episode.tolist()
             env_slot.reset(mask, self._initial.seeds(*named), **self._initial.options(*named), **options)
 
-    def _collector(self, env_slot: EnvSlot) -> RowCollector:
-        train, slot = self.cfg.env.train, env_slot.slot
-        return RowCollector(
-            first_env=slot.first_env,
-            num_envs=slot.num_envs,
-            group_size=train.group_size,
-            groups=train.groups,
-            episode=env_slot.episode,
-            episodes_per_state=train.max_steps_per_rollout_epoch if train.use_fixed_reset_state_ids else 1,
-        )
-
     def _evaluated(self) -> list[EnvSlot]:
         """The slots of evaluations, built when they are asked for first."""
         if not self._eval_env_slots:
@@ -366,16 +374,6 @@ class EnvWorker(Worker):
             raise RLinfError(f"env[{self.rank}]", "there is no environment for this worker", "Place fewer env workers.")
         with self._memory.growing():
             return build_slots(config, slots, self.hardware_infos, render=render)
-
-    def _warn_of_groups(self) -> None:
-        """Says so where the simulator can't start the members of a group from the same state."""
-        size, waived = self.cfg.env.train.group_size, self._env_slots[0].waived
-        broken = [f"{key} ({waived[key]})" for key in PURE if key in waived]
-        if size > 1 and broken:
-            self.log_warning(
-                f"env.train.group_size: {size} environments are to start from the same state, but this simulator does not keep "
-                f"{', '.join(broken)}: advantages that compare the rows of a group compare different states"
-            )
 
     def _sender(
         self, env_slot: EnvSlot, requests: Channel, mode: Mode, iteration: int | None = None, again: Attempt | None = None

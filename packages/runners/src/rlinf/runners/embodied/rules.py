@@ -83,6 +83,14 @@ def _whole_episodes(cfg: EmbodiedConfig) -> ConfigError | None:
     return ConfigError("env.train.auto_reset", problem, "Set it to false.")
 
 
+def _closed_between_rollouts(cfg: PlayedConfig) -> ConfigError | None:
+    """No episode goes on in an environment that has been closed."""
+    if not cfg.env.offload or not cfg.env.train.auto_reset:
+        return None
+    problem = "closes the environments behind each rollout, and env.train.auto_reset: true lets episodes go on in the next one"
+    return ConfigError("env.offload", problem, "Set env.train.auto_reset: false, or leave env.offload out.")
+
+
 def _overlapped(cfg: PlayedConfig) -> ConfigError | None:
     """What takes for granted that nobody plays while the actor trains."""
     if not cfg.max_lag:
@@ -93,6 +101,9 @@ def _overlapped(cfg: PlayedConfig) -> ConfigError | None:
     if cfg.rollout.offload:
         problem = f"leaves the devices to others while nobody decides, {because}"
         faults.append(ConfigError("rollout.offload", problem, f"Set it to false, {remedy}"))
+    if cfg.env.offload:
+        problem = f"closes the environments while the actor trains, {because}"
+        faults.append(ConfigError("env.offload", problem, f"Set it to false, {remedy}"))
     if isinstance(cfg.actor, ActorConfig) and cfg.actor.offload:
         problem = f"leaves the devices to the rollout while nobody trains, {because}"
         faults.append(ConfigError("actor.offload", problem, f"Set it to false, {remedy}"))
@@ -344,6 +355,7 @@ PLAYED: Final[Sequence[Rule[PlayedConfig]]] = (
     real_time,
     compiled,
     _tasks,
+    _closed_between_rollouts,
     _overlapped,
 )
 """What every run refuses that plays, however it learns."""

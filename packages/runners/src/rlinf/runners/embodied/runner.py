@@ -143,7 +143,7 @@ class EmbodiedRunner:
 
     def run_training(self) -> dict[str, float]:
         """Lets the actor train, while environments reset for the next iteration if they are not playing it."""
-        idle = self.cfg.max_lag or not self.cfg.plays(self.step + 1)
+        idle = self.cfg.max_lag or self.cfg.env.offload or not self.cfg.plays(self.step + 1)
         meanwhile = [] if idle else [self.env.prepare(self.step + 1)]
         trained = self.actor.run_training(self.step)
         training, *_ = self.phases.timed("actor_training", trained, *meanwhile, beside=self.collection.ahead)

@@ -216,6 +216,9 @@ class EnvSection:
     max_restarts: int = 3
     """How often each env worker whose process ends unexpectedly in training is restarted, with the same seeds; its episodes under
     way are dropped, and what it had not sent of the iteration is played again. 0: it ends the run."""
+    offload: bool = False
+    """Whether environments leave their devices and memory to others while nobody plays in them: they are closed after each rollout
+    and each evaluation, and built again before the next. What building takes is paid each time."""
     train: TrainEnvConfig
     eval: EvalEnvConfig = field(
         metadata=like("train", "env_type", "init_params", "max_episode_steps", "ignore_terminations", "wrappers")

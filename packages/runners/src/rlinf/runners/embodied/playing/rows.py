@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,10 @@ from rlinf.core.data import Decision, Trajectory
 from rlinf.core.data.arrays import as_numpy
 from rlinf.core.data.tree import Tree, tree_combine, tree_map
 from rlinf.core.metrics import Metric, Statistic
+
+if TYPE_CHECKING:
+    from rlinf.runners.embodied.playing.slots import Slot
+    from rlinf.runners.embodied.schema import TrainEnvConfig
 
 Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]
@@ -57,6 +61,18 @@ class RowCollector:
         self._intervened: list[Bools] = []
         self._seen: list[Tree[Any]] = []
         self._followed: list[Tree[Any]] = []
+
+    @classmethod
+    def of(cls, train: TrainEnvConfig, slot: Slot, episode: Ints) -> RowCollector:
+        """Rows of a slot of the training environments, which are in the episodes of these numbers, `[num_envs]`."""
+        return cls(
+            first_env=slot.first_env,
+            num_envs=slot.num_envs,
+            group_size=train.group_size,
+            groups=train.groups,
+            episode=episode,
+            episodes_per_state=train.max_steps_per_rollout_epoch if train.use_fixed_reset_state_ids else 1,
+        )
 
     def append(
         self,

@@ -37,6 +37,17 @@ def unrepeatable(config: TrainEnvConfig, waived: Mapping[str, str]) -> str:
     return ", ".join(f"the simulator does not keep {key} ({waived[key]})" for key in PURE if key in waived)
 
 
+def unlike_members(group_size: int, waived: Mapping[str, str]) -> str:
+    """What is to be told where the simulator can't start the members of a group from the same state; "" where it can."""
+    broken = ", ".join(f"{key} ({waived[key]})" for key in PURE if key in waived)
+    if group_size == 1 or not broken:
+        return ""
+    return (
+        f"env.train.group_size: {group_size} environments are to start from the same state, but this simulator does not keep "
+        f"{broken}: advantages that compare the rows of a group compare different states"
+    )
+
+
 def episodes_file(folder: str, rank: int) -> Path:
     """What an env worker of that rank writes into the folder of a checkpoint."""
     return Path(folder) / f"episodes_{rank}.safetensors"

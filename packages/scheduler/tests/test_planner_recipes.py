@@ -271,7 +271,10 @@ def test_changes_that_are_refused(change: str, problem: str) -> None:
     ("changes", "problem"),
     [
         (("devices=1",), r"^--set: 'env\.devices=1': each process of env has 2 devices, and 1 are no.*Use a multiple of 2\."),
-        (("devices=1", "parallel=1"), r"^--set: 'env\.parallel=1': in the trace each process of env has 2, and nobody knows"),
+        (
+            ("devices=1", "parallel=1"),
+            r"^--set: 'env\.parallel=1': in the trace each process of env has 2, and what one with 1 costs is not known",
+        ),
     ],
 )
 def test_processes_that_no_trace_shows_are_refused(changes: tuple[str, ...], problem: str) -> None:

@@ -110,7 +110,7 @@ def test_a_workflow_of_ones_own_is_an_async_function_of_task_and_generate() -> N
     assert agent(f"agent.workflow_type={__name__}:plays").agent.workflow is plays
     for name, message in (
         ("plays_alone", r"'plays_alone\(task\)' can't be called with task and generate"),
-        ("waits_for_nothing", "expected an async function, found 'waits_for_nothing'"),
+        ("waits_for_nothing", "expected an async function, found the plain function 'waits_for_nothing'"),
         ("number", "expected a function, found 3"),
     ):
         with pytest.raises(ConfigError, match=rf"^agent\.workflow_type: {message}.*Write it as `async def"):

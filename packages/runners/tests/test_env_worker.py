@@ -13,6 +13,7 @@ from rlinf.core.random import keyed_seed
 from rlinf.core.registry import ENVS
 from rlinf.runners.embodied.env_worker import EnvWorker
 from rlinf.runners.embodied.evaluation import episode_protocol
+from rlinf.runners.embodied.playing.slots import slot_layout
 from rlinf.runners.embodied.rules import read_embodied
 from rlinf.runners.embodied.topology import Reply
 
@@ -197,6 +198,16 @@ def test_every_evaluation_episode_starts_from_its_own_state_exactly_once(toy_dat
     assert len(envs) > 1, "others are not filmed"
     assert [film for e in envs for film in e.recorded] == ["film.mp4"]
     assert EvalReport(protocol=protocol, results=tuple(again)) == EvalReport(protocol=protocol, results=tuple(results))
+
+
+def test_a_policy_is_told_of_what_it_was_trained_in_wherever_it_is_evaluated(toy_data: dict[str, Any]) -> None:
+    trained = worker(toy_data).init_worker(slot_layout(read_embodied(toy_data), 1)["train"])
+    for env_type, same in (("drifting", False), (toy_data["env"]["train"]["env_type"], True)):
+        toy_data["env"]["eval"]["env_type"] = env_type
+        cfg = read_embodied(toy_data)
+        env = EnvWorker(cfg)
+        assert env.init_evaluation(slot_layout(cfg, 1)["eval"]) == trained
+        assert (env._eval_env_slots[0].spec == trained) == same
 
 
 def test_a_worker_that_knows_nobody_says_so(toy_data: dict[str, Any], queues: Any) -> None:

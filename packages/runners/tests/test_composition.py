@@ -215,6 +215,9 @@ ELSEWHERE = "[on_tiny, model@actor.model: deep, override model/part@actor.model.
         ("[on_tiny]", ["model=[tiny,tall]"], {"model.width": TINY, "model.height": TALL}),
         ("[on_tiny]", ["model=deep", "model/part=big"], {"model.depth": DEEP, "model.part.size": BIG}),
         ("[on_tiny]", ["~model"], {}),
+        ("[on_tiny, override model: null]", [], {}),
+        ("[on_tiny, override model: [tiny, tall]]", [], {"model.width": TINY, "model.height": TALL}),
+        ("[on_tiny, optional model@far: tiny, override model@far: nowhere]", [], {"model.width": TINY}),
         ("[on_tiny, model@actor.model: tall]", ["model@actor.model=tiny"], {"model.width": TINY, "actor.model.width": TINY}),
         (ELSEWHERE, ["~model"], {"actor.model.depth": DEEP, "actor.model.part.size": BIG}),
         ("[]", ["+model=tiny", "+model@actor.model=tall"], {"model.width": TINY, "actor.model.height": TALL}),
@@ -239,6 +242,14 @@ def test_a_file_of_a_folder_is_chosen_as_hydra_does(
     assert flatten(composed.data) == {"kind": "mine", **leaves}
     whose = {path: next(name for name, its in FILES.items() if its == value) for path, value in leaves.items()}
     assert {path: composed.provenance[path] for path in leaves} == {path: f"{name}.yaml" for path, name in whose.items()}
+
+
+def test_a_choice_that_refers_to_another_is_left_to_hydra(recipes: Path) -> None:
+    (recipes / "model").mkdir()
+    (recipes / "model/tiny.yaml").write_text("width: 4\n")
+    (recipes / "model/tall.yaml").write_text("height: 5\n")
+    (recipes / "mine.yaml").write_text("defaults: [model: tiny, optional nothing: tall, override model: '${nothing}', _self_]\n")
+    assert compose_recipe(recipes, "mine").data == {"model": {"height": 5}}
 
 
 @pytest.mark.parametrize(

@@ -130,6 +130,8 @@ class _Entry:
     """The folder that it is chosen from, if it is written so: `model: tiny`."""
     override: bool = False
     """Whether it changes what is chosen elsewhere."""
+    options: object = None
+    """What it chooses there: a name, several, or None for nothing."""
 
     def package_in(self, outer: str, header: str | None) -> str:
         """Below which its values go."""
@@ -180,7 +182,7 @@ class _Files:
             entries += _entries(path, self.added, group)
         for each in entries:
             if each.override:
-                self.choices.setdefault(each.choice_in(package) or "", each.name.rpartition("/")[2])
+                self.choices.setdefault(each.choice_in(package) or "", each.options)
         own = Layer(file, {_join(package, key): value for key, value in flatten(sections).items() if key})
         found = list[Layer]()
         # As Hydra, the last first: what is overridden there counts in what stands before it.
@@ -198,7 +200,8 @@ class _Files:
         options: object = self.choices[choice]
         names = cast("list[object]", options) if isinstance(options, list) else [] if options is None else [options]
         for each in names:
-            if _file(self.folders, f"{entry.group}/{each}") is None:
+            # What is optional may be missing, and Hydra resolves what refers to a choice elsewhere in the list.
+            if not entry.optional and "${" not in str(each) and _file(self.folders, f"{entry.group}/{each}") is None:
                 known = {path.stem for folder in self.folders for path in (folder / str(entry.group)).glob("*.yaml")}
                 raise UnknownName(str(choice), f"no '{each}' in the folder '{entry.group}'", did_you_mean(str(each), sorted(known)))
         return [replace(entry, name=f"{entry.group}/{each}") for each in names]
@@ -244,6 +247,10 @@ def _entries(path: Path, defaults: object, group_of_path: str) -> Iterator[_Entr
             words, _, said = str(group).partition("@")
             kinds, _, group = words.rpartition(" ")
             refuse_hydra(group.removeprefix("/"))
+            if "override" in kinds:
+                found = _entry(_join_path(group, _SELF), said, group_of_path)
+                yield replace(found, group=found.name.rpartition("/")[0], override=True, options=options)
+                continue
             for option in cast("Sequence[object]", options) if isinstance(options, list) else [options]:
                 if not isinstance(option, str | None):
                     problem = f"expected the name of a recipe, found {option!r}"
@@ -252,7 +259,7 @@ def _entries(path: Path, defaults: object, group_of_path: str) -> Iterator[_Entr
                     name, _, named = option.removesuffix(".yaml").partition("@")
                     found = _entry(_join_path(group, name), said or named, group_of_path)
                     kind = None if not group or isinstance(options, list) else found.name.rpartition("/")[0]
-                    yield replace(found, optional="optional" in kinds, override="override" in kinds, group=kind)
+                    yield replace(found, optional="optional" in kinds, group=kind)
 
 
 def _entry(written: str, package: str, group_of_path: str) -> _Entry:

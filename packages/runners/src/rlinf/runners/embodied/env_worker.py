@@ -36,11 +36,11 @@ from rlinf.runners.embodied.playing.env_slot import (
     task_numbers,
 )
 from rlinf.runners.embodied.playing.evaluating import evaluation_of, filmed_players
-from rlinf.runners.embodied.playing.initial_states import InitialStates
+from rlinf.runners.embodied.playing.initial_states import InitialStates, unlike_members
 from rlinf.runners.embodied.playing.rows import Bools, Ints, RowCollector, shares
 from rlinf.runners.embodied.playing.slots import Slot
 from rlinf.runners.embodied.playing.tree_files import read_tree, write_tree
-from rlinf.runners.embodied.playing.under_way import ELSEWHERE, episodes_file, unlike_members, unrepeatable
+from rlinf.runners.embodied.playing.under_way import ELSEWHERE, episodes_file, unrepeatable
 from rlinf.runners.embodied.rules import check_evaluated, check_states
 from rlinf.runners.embodied.schema import EvalEnvConfig, PlayedConfig, TrainEnvConfig
 from rlinf.runners.embodied.topology import Attempt, Interaction, Reply, Topology, answer_queue, request_queue

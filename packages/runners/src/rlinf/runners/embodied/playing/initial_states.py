@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from rlinf.core.envs.reset_states import ResetStates
 from rlinf.core.errors import ConfigError
 from rlinf.core.evaluation import initial_state_seed
 from rlinf.runners.embodied.schema import TrainEnvConfig
+
+PURE: Final = ("seeds", "place", "pure_reset")
+"""What of the contract of environments lets an episode start twice from the same state."""
 
 
 class InitialStates:
@@ -56,3 +59,14 @@ class InitialStates:
         # A rollout epoch begins at a multiple of its decisions, and no more episodes than those; see `EnvWorker._begin_epoch`.
         epoch, further = divmod(number, self._train.max_steps_per_rollout_epoch)
         return epoch if self._train.use_fixed_reset_state_ids else epoch + further
+
+
+def unlike_members(group_size: int, waived: Mapping[str, str]) -> str:
+    """What is to be told where the simulator can't start the members of a group from the same state; "" where it can."""
+    broken = ", ".join(f"{key} ({waived[key]})" for key in PURE if key in waived)
+    if group_size == 1 or not broken:
+        return ""
+    return (
+        f"env.train.group_size: {group_size} environments are to start from the same state, but this simulator does not keep "
+        f"{broken}: advantages that compare the rows of a group compare different states"
+    )

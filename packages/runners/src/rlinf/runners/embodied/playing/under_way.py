@@ -15,12 +15,10 @@ from numpy.typing import NDArray
 
 from rlinf.core.envs.chunks import MaskedActions
 from rlinf.core.envs.robots import LetsHumansAct
+from rlinf.runners.embodied.playing.initial_states import PURE
 from rlinf.runners.embodied.schema import TrainEnvConfig
 
 Bools = NDArray[np.bool_]
-PURE: Final = ("seeds", "place", "pure_reset")
-"""What of the contract of environments lets an episode start twice from the same state."""
-
 ELSEWHERE: Final = "played again they do not come to where they were, or other workers had them"
 """Why episodes begin anew that could be played again."""
 
@@ -35,17 +33,6 @@ def unrepeatable(config: TrainEnvConfig, waived: Mapping[str, str]) -> str:
     if any(isinstance(wrapper, LetsHumansAct) for _, wrapper in config.wrapping):
         return "somebody acts in place of the policy"
     return ", ".join(f"the simulator does not keep {key} ({waived[key]})" for key in PURE if key in waived)
-
-
-def unlike_members(group_size: int, waived: Mapping[str, str]) -> str:
-    """What is to be told where the simulator can't start the members of a group from the same state; "" where it can."""
-    broken = ", ".join(f"{key} ({waived[key]})" for key in PURE if key in waived)
-    if group_size == 1 or not broken:
-        return ""
-    return (
-        f"env.train.group_size: {group_size} environments are to start from the same state, but this simulator does not keep "
-        f"{broken}: advantages that compare the rows of a group compare different states"
-    )
 
 
 def episodes_file(folder: str, rank: int) -> Path:

@@ -124,6 +124,7 @@ def test_a_recipe_builds_on_those_of_the_folders_that_it_names(
     }
     assert composed.provenance["kind"] == str(theirs / "far.yaml"), "whose file it is would be a guess"
     assert composed.provenance["runner.seed"] == "mine.yaml"
+    assert not [path for path in composed.provenance if path.startswith("hydra")]
 
 
 def test_a_recipe_elsewhere_builds_on_those_of_the_app(recipes: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -216,6 +217,8 @@ ELSEWHERE = "[on_tiny, model@actor.model: deep, override model/part@actor.model.
         ("[on_tiny]", ["model=deep", "model/part=big"], {"model.depth": DEEP, "model.part.size": BIG}),
         ("[on_tiny]", ["~model"], {}),
         ("[on_tiny, override model: null]", [], {}),
+        ("[model: [tiny, tall]]", ["model=deep"], {"model.depth": DEEP, "model.part.size": SMALL}),
+        ("[model: [tiny, tall.yaml]]", [], {"model.width": TINY, "model.height": TALL}),
         ("[on_tiny, override model: [tiny, tall]]", [], {"model.width": TINY, "model.height": TALL}),
         ("[on_tiny, optional model@far: tiny, override model@far: nowhere]", [], {"model.width": TINY}),
         ("[on_tiny, model@actor.model: tall]", ["model@actor.model=tiny"], {"model.width": TINY, "actor.model.width": TINY}),

@@ -131,7 +131,7 @@ class _Entry:
     override: bool = False
     """Whether it changes what is chosen elsewhere."""
     options: object = None
-    """What it chooses there: a name, several, or None for nothing."""
+    """What is chosen from it: a name, several, or None for nothing."""
 
     def package_in(self, outer: str, header: str | None) -> str:
         """Below which its values go."""
@@ -139,12 +139,10 @@ class _Entry:
         own = self.package if self.package is not None else self.folder if header is None else f"{_GLOBAL}.{header}"
         return _join(outer, own).rpartition(_GLOBAL)[2].removeprefix(".")
 
-    def choice_in(self, outer: str) -> str | None:
-        """What Hydra calls the choice: its folder, and its package if that is another."""
-        if self.group is None:
-            return None
-        package = self.package_in(outer, None)
-        return self.group if package == self.group.replace("/", ".") else f"{self.group}@{package or _GLOBAL}"
+    def choice_in(self, outer: str) -> str:
+        """What Hydra calls the choice from a folder: the folder, and its package if that is another."""
+        group, package = self.group or "", self.package_in(outer, None)
+        return group if package == group.replace("/", ".") else f"{group}@{package or _GLOBAL}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +180,7 @@ class _Files:
             entries += _entries(path, self.added, group)
         for each in entries:
             if each.override:
-                self.choices.setdefault(each.choice_in(package) or "", each.options)
+                self.choices.setdefault(each.choice_in(package), each.options)
         own = Layer(file, {_join(package, key): value for key, value in flatten(sections).items() if key})
         found = list[Layer]()
         # As Hydra, the last first: what is overridden there counts in what stands before it.
@@ -193,18 +191,20 @@ class _Files:
         return found
 
     def _chosen(self, entry: _Entry, outer: str) -> list[_Entry]:
-        """What stands for an entry, where it is overridden; nothing for one that overrides."""
-        choice = entry.choice_in(outer)
-        if entry.override or choice not in self.choices:
+        """What stands for an entry: what is chosen from its folder, here or elsewhere; nothing for one that overrides."""
+        if entry.group is None or entry.override:
             return [] if entry.override else [entry]
-        options: object = self.choices[choice]
+        choice = entry.choice_in(outer)
+        options: object = self.choices.get(choice, entry.options)
         names = cast("list[object]", options) if isinstance(options, list) else [] if options is None else [options]
-        for each in names:
+        chosen = [replace(entry, name=f"{entry.group}/{str(each).removesuffix('.yaml')}") for each in names]
+        for each, one in zip(names, chosen, strict=True):
             # What is optional may be missing, and Hydra resolves what refers to a choice elsewhere in the list.
-            if not entry.optional and "${" not in str(each) and _file(self.folders, f"{entry.group}/{each}") is None:
-                known = {path.stem for folder in self.folders for path in (folder / str(entry.group)).glob("*.yaml")}
-                raise UnknownName(str(choice), f"no '{each}' in the folder '{entry.group}'", did_you_mean(str(each), sorted(known)))
-        return [replace(entry, name=f"{entry.group}/{each}") for each in names]
+            missing = _file(self.folders, one.name) is None and not entry.optional and "${" not in one.name
+            if missing and choice in self.choices:
+                known = {path.stem for folder in self.folders for path in (folder / entry.group).glob("*.yaml")}
+                raise UnknownName(choice, f"no '{each}' in the folder '{entry.group}'", did_you_mean(str(each), sorted(known)))
+        return chosen
 
     def _missing(self, name: str, parents: tuple[str, ...]) -> ConfigError:
         known = {str(each.relative_to(folder))[: -len(".yaml")] for folder in self.folders for each in folder.rglob("*.yaml")}
@@ -247,19 +247,16 @@ def _entries(path: Path, defaults: object, group_of_path: str) -> Iterator[_Entr
             words, _, said = str(group).partition("@")
             kinds, _, group = words.rpartition(" ")
             refuse_hydra(group.removeprefix("/"))
-            if "override" in kinds:
+            if group:
                 found = _entry(_join_path(group, _SELF), said, group_of_path)
-                yield replace(found, group=found.name.rpartition("/")[0], override=True, options=options)
-                continue
-            for option in cast("Sequence[object]", options) if isinstance(options, list) else [options]:
-                if not isinstance(option, str | None):
-                    problem = f"expected the name of a recipe, found {option!r}"
-                    raise ConfigError(f"{path}: defaults", problem, "Write [base, _self_].")
-                if option is not None:
-                    name, _, named = option.removesuffix(".yaml").partition("@")
-                    found = _entry(_join_path(group, name), said or named, group_of_path)
-                    kind = None if not group or isinstance(options, list) else found.name.rpartition("/")[0]
-                    yield replace(found, optional="optional" in kinds, group=kind)
+                optional, override = "optional" in kinds, "override" in kinds
+                above = found.name.rpartition("/")[0]
+                yield replace(found, group=above, options=options, optional=optional, override=override)
+            elif isinstance(options, str):
+                name, _, named = options.removesuffix(".yaml").partition("@")
+                yield _entry(name, named, group_of_path)
+            else:
+                raise ConfigError(f"{path}: defaults", f"expected the name of a recipe, found {options!r}", "Write [base, _self_].")
 
 
 def _entry(written: str, package: str, group_of_path: str) -> _Entry:

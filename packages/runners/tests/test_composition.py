@@ -243,6 +243,7 @@ def test_a_file_of_a_folder_is_chosen_as_hydra_does(
         (recipes / f"{name}.yaml").write_text(text)
     composed = compose_recipe(recipes, "mine", overrides)
     assert flatten(composed.data) == {"kind": "mine", **leaves}
+    assert composed.provenance["kind"] == "mine.yaml"
     whose = {path: next(name for name, its in FILES.items() if its == value) for path, value in leaves.items()}
     assert {path: composed.provenance[path] for path in leaves} == {path: f"{name}.yaml" for path, name in whose.items()}
 

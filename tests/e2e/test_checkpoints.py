@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from typing import Any
 
 import pytest
 
-from rlinf.runners import read_checkpoint
+from rlinf.runners import EmbodiedRunner, read_checkpoint
 
 EXPERIMENT = "tiny"
 LOCAL = "cluster.backend=local"
@@ -26,6 +27,35 @@ def test_two_iterations_and_two_more_are_four(app: Any, tiny: list[str]) -> None
     for expected, found in zip(whole[2:], resumed, strict=True):
         for name in ("train/loss", "train/value_loss", "env/return", "env/steps"):
             assert found[name] == expected[name], name
+
+
+def test_a_run_that_was_stopped_makes_the_evaluation_that_was_due(
+    app: Any, tiny: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C in the iteration after which the evaluation comes: what follows is the curve of a run without a break."""
+    options = (*tiny, LOCAL, "runner.max_steps=3", "runner.val_check_interval=2")
+    assert app.train_here(*options, "runner.experiment_name=whole")[0] == 0
+    train = EmbodiedRunner.run_training
+
+    def interrupted(self: EmbodiedRunner) -> Any:
+        if self.step == 1:
+            signal.raise_signal(signal.SIGINT)
+        return train(self)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(EmbodiedRunner, "run_training", interrupted)
+        assert app.train_here(*options)[0] == 130
+    assert not any("eval/return" in row for row in app.metrics(EXPERIMENT))
+    code, said = app.train_here(*options, "runner.resume_dir=auto")
+    assert code == 0, said
+    assert "evaluating after iteration 2, which the run was stopped without" in said
+    curves = [
+        [(row["step"], row["eval/return"]) for row in app.metrics(name) if "eval/return" in row] for name in ("whole", EXPERIMENT)
+    ]
+    assert curves[0] == curves[1]
+    assert [step for step, _ in curves[0]] == [2, 3]
+    best = [json.loads((app.logs / name / "checkpoints/best.json").read_text()) for name in ("whole", EXPERIMENT)]
+    assert best[0] == best[1]
 
 
 def test_eval_needs_nothing_but_the_checkpoint(app: Any, tiny: list[str]) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.runners.checkpoints.checkpoint import write_checkpoint
-from rlinf.runners.checkpoints.resuming import check_resume, resumed_checkpoint
+from rlinf.runners.checkpoints.resuming import check_resume, misses_evaluation, resumed_checkpoint
 from rlinf.runners.checkpoints.run_folder import open_run_folder, run_folder
 from rlinf.runners.embodied.rules import read_embodied
 
@@ -55,6 +55,24 @@ def test_a_run_that_is_shorter_than_its_checkpoint_is_refused(resumed: Make) -> 
 def test_a_run_that_is_as_long_is_only_evaluated(resumed: Make, capsys: pytest.CaptureFixture[str]) -> None:
     check_resume(resumed(4))
     assert "all 4 iterations are done; only the last evaluation is run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("lines", "missing"),
+    [
+        (None, False),
+        ('{"step": 3, "eval/return": 1.0}\n{"step": 4, "train/loss": 1.0}\n', True),
+        ('{"step": 4, "train/loss": 1.0}\n{"step": 4, "eval/return": 1.0}\n{"step": 40, "train/loss": 1.0}\n', False),
+        ('{"step": 4, "eval/return": 1.0}\n{"step": 4, "train/loss": 1.0}\n', True),  # the first is of a branch that was left
+        ('{"step": 3, "eval/return": 1.0}\n{"step": 4, "eval/ret', True),
+    ],
+)
+def test_whether_a_checkpoint_was_evaluated_is_read_from_the_numbers_of_its_run(
+    resumed: Make, tmp_path: Path, lines: str | None, missing: bool
+) -> None:
+    if lines is not None:
+        (tmp_path / "metrics.jsonl").write_text(lines)
+    assert misses_evaluation(resumed(5)) == missing
 
 
 def test_a_schedule_does_not_stretch_in_silence(resumed: Make, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, cast
@@ -9,7 +10,7 @@ from typing import Any, Final, cast
 from rlinf.core.config.provenance import flatten
 from rlinf.core.errors import ConfigError
 from rlinf.runners.checkpoints.checkpoint import Checkpoint, peek_checkpoint, read_checkpoint
-from rlinf.runners.checkpoints.run_folder import AUTO, resume_folder, run_folder
+from rlinf.runners.checkpoints.run_folder import AUTO, RunFolder, resume_folder, run_folder
 from rlinf.runners.config.paths import absolute_paths
 from rlinf.runners.config.schema import RunConfig
 from rlinf.runners.config.sections import resolved
@@ -77,6 +78,27 @@ def resumed_checkpoint(cfg: RunConfig) -> Checkpoint | None:
     checkpoint = read_checkpoint(folder)
     _refuse_other_length(cfg, checkpoint)
     return checkpoint
+
+
+def misses_evaluation(cfg: RunConfig) -> bool:
+    """Whether the run whose checkpoint this one goes on from has no evaluation of it; false where its numbers are not there.
+
+    A signal ends an iteration without the evaluation that was due after it, and an evaluation that fails is none, either.
+    """
+    folder = resume_folder(cfg)
+    if folder is None:
+        return False
+    checkpoint = peek_checkpoint(folder)
+    step, numbers = checkpoint.state["step"], RunFolder(checkpoint.folder.absolute().parents[1]).metrics
+    if not numbers.exists():
+        return False
+    found: Mapping[str, Any] = {}
+    with numbers.open() as lines:
+        for line in lines:
+            if f'"step": {step},' in line and line.endswith("\n"):
+                # The last one counts: the lines of a branch that was left come before.
+                found = json.loads(line)
+    return not any(name.startswith("eval/") for name in found)
 
 
 def _refuse_other_length(cfg: RunConfig, checkpoint: Checkpoint) -> None:

@@ -115,6 +115,7 @@ class EmbodiedRunner:
             told = evaluation_plan(episode_protocol(self.cfg, final=False), episode_protocol(self.cfg, final=True), config)
             record.progress.note(told)
             with self.checkpoints.stoppable(record.progress.note):
+                record.resumed(self.step, self._evaluated)
                 while self.step < config.max_steps:
                     self._train(record)
                 record.skipped.check()

@@ -118,6 +118,7 @@ class ReasoningRunner:
                 record.progress.evaluation(before.brief)
                 record.log.write(0, before.scalars())
             with self.checkpoints.stoppable(record.progress.note):
+                record.resumed(self.step, self._evaluated)
                 while self.step < config.max_steps:
                     self._train(record)
                 record.skipped.check()

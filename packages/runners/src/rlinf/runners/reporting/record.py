@@ -7,11 +7,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from rlinf.runners.checkpoints.checkpointer import Checkpointer
+from rlinf.runners.checkpoints.resuming import misses_evaluation
 from rlinf.runners.checkpoints.run_folder import RunFolder
 from rlinf.runners.config.schema import RunConfig, RunnerConfig
 from rlinf.runners.reporting.metrics_log import MetricsLog
 from rlinf.runners.reporting.progress import ProgressDisplay
 from rlinf.runners.training.finite import SkippedSteps
+
+Evaluate = Callable[[], tuple[Mapping[str, float], str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,13 +31,33 @@ class RunRecord:
     """What a person sees."""
     skipped: SkippedSteps = field(default_factory=SkippedSteps)
     """Optimizer steps that changed no weight."""
+    unevaluated: bool = False
+    """Whether the weights that the run goes on from were not evaluated."""
+
+    def resumed(self, step: int, evaluate: Evaluate) -> None:
+        """Makes the evaluation before the first iteration that the run was stopped without, so that its curve has no gap.
+
+        Args:
+            step: how many iterations are done.
+            evaluate: as for `iteration`.
+
+        Raises:
+            KeyboardInterrupt: a signal had asked the run to stop; it is saved.
+        """
+        every = self.config.val_check_interval
+        if self.unevaluated and every and step % every == 0 and step < self.config.max_steps:
+            self.progress.note(f"evaluating after iteration {step}, which the run was stopped without")
+            found, brief = evaluate()
+            self.progress.evaluation(brief)
+            self.log.write(step, found)
+            self.checkpoints.stop_if_asked()
 
     def iteration(
         self,
         step: int,
         scalars: Mapping[str, float],
         told: Sequence[str],
-        evaluate: Callable[[], tuple[Mapping[str, float], str]],
+        evaluate: Evaluate,
     ) -> None:
         """Ends an iteration; nothing is saved or evaluated after the last one, which the end of the run does.
 
@@ -71,4 +94,5 @@ def recorded(cfg: RunConfig, folder: RunFolder, checkpoints: Checkpointer, *, st
         step: the iteration that it begins with.
     """
     with MetricsLog(folder, cfg) as log, ProgressDisplay(cfg.runner.max_steps, step) as progress:
-        yield RunRecord(config=cfg.runner, checkpoints=checkpoints, log=log, progress=progress)
+        left_out = misses_evaluation(cfg)
+        yield RunRecord(config=cfg.runner, checkpoints=checkpoints, log=log, progress=progress, unevaluated=left_out)

@@ -101,6 +101,7 @@ class SFTRunner:
         config = self.cfg.runner
         with recorded(self.cfg, self.folder, self.checkpoints, step=self.step) as record:
             with self.checkpoints.stoppable(record.progress.note):
+                record.resumed(self.step, self._validated)
                 while self.step < config.max_steps and not self.learned:
                     self._train(record)
                 record.skipped.check()

@@ -5,6 +5,7 @@ A name that appears or goes is a decision: look at the difference, then approve 
 
 import importlib
 import inspect
+from enum import EnumType
 from pathlib import Path
 from types import ModuleType
 
@@ -60,6 +61,8 @@ def describe(name: str, value: object) -> str:
     kind = "class" if inspect.isclass(value) else "def" if callable(value) else "value"
     if kind == "value":
         return f"value {name}"
+    if isinstance(value, EnumType):  # the parameters of its call differ from one Python to the next
+        return f"class {name}: {', '.join(value.__members__)}"
     try:
         signature = inspect.signature(value)  # pyright: ignore[reportArgumentType]
     except (TypeError, ValueError):

@@ -23,6 +23,7 @@ from rlinf.scheduler.placement import HybridComponentPlacement as HybridComponen
 from rlinf.scheduler.placement import ModelParallelComponentPlacement as ModelParallelComponentPlacement
 from rlinf.scheduler.placement import NodePlacementStrategy as NodePlacementStrategy
 from rlinf.scheduler.placement import PackedPlacementStrategy as PackedPlacementStrategy
+from rlinf.scheduler.placement import PlacementMode as PlacementMode
 from rlinf.scheduler.placement import PlacementStrategy as PlacementStrategy
 from rlinf.scheduler.placement import ProcessPlan as ProcessPlan
 from rlinf.scheduler.trace import Flow as Flow

@@ -1,4 +1,4 @@
-"""`Tenancies`: which stage has which device, and how a device goes from one to another."""
+"""`DeviceAllocations`: which stage has which device, and how a device goes from one to another."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class Stage:
 
 
 @dataclass(slots=True)
-class Tenancy:
-    """A stage's time on a device."""
+class Allocation:
+    """A device that a stage has."""
 
     stage: str
     handle: Handle[Any]
@@ -56,14 +56,14 @@ class Tenancy:
     left_at: float = 0.0
 
     @property
-    def soon(self) -> str:
+    def next_stage(self) -> str:
         """The stage that has the device, or will when it was left."""
         return self.stage if self.leaving is None else self.leaving.taker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Left:
-    """A device was left, as was asked or by a worker whose process ended."""
+class Released:
+    """A device that its stage has left, as was asked or by a worker whose process ended."""
 
     device: int
     stage: str
@@ -75,8 +75,8 @@ class Left:
     failed: bool
 
 
-class Tenancies:
-    """Stages on devices.
+class DeviceAllocations:
+    """Which stage has which device.
 
     Args:
         stages: by name.
@@ -90,7 +90,7 @@ class Tenancies:
         # Kept until they have ended: a failure that nobody waits for would end the run.
         self._calls: list[tuple[str, int, Handle[Any]]] = []
         self._version = 0
-        self.held: dict[int, Tenancy] = {}
+        self.held: dict[int, Allocation] = {}
         """By device."""
         for name, ranks in self._ranks.items():
             missing = sorted(set(home) - set(ranks))
@@ -101,35 +101,35 @@ class Tenancies:
         """A step begins: whoever comes to a device from now on has weights of this version."""
         self._version = version
 
-    def come(self, device: int, name: str, giver: str = "") -> None:
+    def allocate(self, device: int, name: str, giver: str = "") -> None:
         """A stage gets a device that nobody has."""
         handle = self._on(name, device).serve(self._results, self._version, giver)
-        self.held[device] = Tenancy(name, handle, self._restarts(name, device), time.monotonic())
+        self.held[device] = Allocation(name, handle, self._restarts(name, device), time.monotonic())
 
-    def ask(self, move: Move) -> None:
-        """Asks a stage to leave a device, for another.
+    def release(self, move: Move) -> None:
+        """Asks a stage to leave a device, for another; `released` says when it has.
 
         Raises:
             RLinfError: it does not have it.
         """
-        tenancy = self.held[move.device]
-        if tenancy.stage != move.giver or tenancy.leaving is not None:
-            problem = f"{move.giver} can't give device {move.device}, which {tenancy.soon} has"
+        allocation = self.held[move.device]
+        if allocation.stage != move.giver or allocation.leaving is not None:
+            problem = f"{move.giver} can't give device {move.device}, which {allocation.next_stage} has"
             raise RLinfError("cluster.auto_scheduler", problem, "Change the policy.")
-        tenancy.leaving, tenancy.left_at = move, time.monotonic()
+        allocation.leaving, allocation.left_at = move, time.monotonic()
         self._call(move.giver, move.device, "leave")
 
     def assign(self, device: int, key: str, items: Sequence[Item]) -> None:
         """Gives the worker on a device items."""
         self._call(self.held[device].stage, device, "assign", key, items)
 
-    def left(self) -> list[Left]:
+    def released(self) -> list[Released]:
         """What has been left since this was asked last; nobody has these devices now.
 
         Raises:
             WorkerError: a worker failed, and is not started again.
         """
-        found = [self._ended(device, tenancy) for device, tenancy in list(self.held.items()) if tenancy.handle.done()]
+        found = [self._ended(device, allocation) for device, allocation in list(self.held.items()) if allocation.handle.done()]
         if not found:
             self._sweep()
         return found
@@ -142,33 +142,33 @@ class Tenancies:
         """
         deadline = time.monotonic() + END_S
         try:
-            for device, tenancy in self.held.items():
-                if tenancy.leaving is None:
-                    self._call(tenancy.stage, device, "leave")
-            for tenancy in self.held.values():
-                tenancy.handle.wait(max(0.0, deadline - time.monotonic()))
+            for device, allocation in self.held.items():
+                if allocation.leaving is None:
+                    self._call(allocation.stage, device, "leave")
+            for allocation in self.held.values():
+                allocation.handle.wait(max(0.0, deadline - time.monotonic()))
         except (WorkerError, DeadlineExceeded):
             if not failed:
                 raise
         self.held.clear()
         self._calls.clear()
 
-    def _ended(self, device: int, tenancy: Tenancy) -> Left:
+    def _ended(self, device: int, allocation: Allocation) -> Released:
         items: Sequence[Item] = ()
         failed = False
         try:
-            (items,) = tenancy.handle.wait()
+            (items,) = allocation.handle.wait()
         except WorkerError:
             # A process that was started again has nothing left of what it had; the ledger knows which items those were.
-            if self._restarts(tenancy.stage, device) == tenancy.restarts:
+            if self._restarts(allocation.stage, device) == allocation.restarts:
                 raise
             failed = True
-            self._forgive(tenancy.stage, device)
+            self._forgive(allocation.stage, device)
         del self.held[device]
-        if tenancy.leaving is None and not failed:
-            raise RLinfError(f"{tenancy.stage}, device {device}", "was left without being asked for", "See the worker's log.")
-        asked = tenancy.left_at if tenancy.leaving else time.monotonic()
-        return Left(device=device, stage=tenancy.stage, items=items, move=tenancy.leaving, asked_at=asked, failed=failed)
+        if allocation.leaving is None and not failed:
+            raise RLinfError(f"{allocation.stage}, device {device}", "was left without being asked for", "See the worker's log.")
+        asked = allocation.left_at if allocation.leaving else time.monotonic()
+        return Released(device=device, stage=allocation.stage, items=items, move=allocation.leaving, asked_at=asked, failed=failed)
 
     def _call(self, name: str, device: int, method: str, *args: Any) -> None:
         self._calls.append((name, device, getattr(self._on(name, device), method)(*args)))
@@ -184,11 +184,12 @@ class Tenancies:
         """Calls that have ended well are forgotten; the failure of one whose `serve` lives is the run's."""
         for call in [call for call in self._calls if call[2].done()]:
             self._calls.remove(call)
+            name, device, handle = call
             try:
-                call[2].wait()
+                handle.wait()
             except WorkerError:
-                tenancy = self.held.get(call[1])
-                if tenancy is not None and self._restarts(call[0], call[1]) == tenancy.restarts and not tenancy.handle.done():
+                held = self.held.get(device)
+                if held is not None and self._restarts(name, device) == held.restarts and not held.handle.done():
                     raise
 
     def _on(self, name: str, device: int) -> WorkerGroup[Any]:

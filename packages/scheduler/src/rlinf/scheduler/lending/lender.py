@@ -14,10 +14,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from rlinf.core.errors import ChannelEmpty, ConfigError, DeadlineExceeded, RLinfError
+from rlinf.scheduler.lending.allocations import DeviceAllocations, Released, Stage
 from rlinf.scheduler.lending.demand import Demand
 from rlinf.scheduler.lending.items import Item, Ledger, Result
 from rlinf.scheduler.lending.policy import Move, MovePolicy
-from rlinf.scheduler.lending.tenancies import Left, Stage, Tenancies
 from rlinf.scheduler.transport.channel import Channel
 
 LOOK_S = 0.01
@@ -86,7 +86,7 @@ class Lender:
                 raise ConfigError("home", f"no stage '{name}'", f"Stages: {', '.join(self._stages)}.")
         if sum(map(len, home.values())) != len(self._home):
             raise ConfigError("home", "a device is at home in two stages", "Name each once.")
-        self._devices = Tenancies(self._stages, self._home, results)
+        self._devices = DeviceAllocations(self._stages, self._home, results)
         self._steps = 0
 
     def step(self, items: Iterable[Item], version: int) -> StepReport:
@@ -114,7 +114,7 @@ class Lender:
     @property
     def where(self) -> dict[int, str]:
         """Device → the stage that has it, comes to it, or is still leaving it."""
-        return {device: tenancy.stage for device, tenancy in self._devices.held.items()}
+        return {device: allocation.stage for device, allocation in self._devices.held.items()}
 
     def close(self) -> None:
         """All leave their devices; the groups live on."""
@@ -122,20 +122,20 @@ class Lender:
 
     def _go_home(self) -> None:
         for device, name in self._home.items():
-            tenancy = self._devices.held.get(device)
-            if tenancy is None:
-                self._devices.come(device, name)
-            elif tenancy.leaving is not None:
+            allocation = self._devices.held.get(device)
+            if allocation is None:
+                self._devices.allocate(device, name)
+            elif allocation.leaving is not None:
                 # The last step has ended before the device was left: it is on its way, and now home.
-                tenancy.leaving, tenancy.left_at = Move(device, tenancy.stage, name), time.monotonic()
-            elif tenancy.stage != name:
-                self._devices.ask(Move(device, tenancy.stage, name))
+                allocation.leaving, allocation.left_at = Move(device, allocation.stage, name), time.monotonic()
+            elif allocation.stage != name:
+                self._devices.release(Move(device, allocation.stage, name))
 
 
 class _Step:
     """One step under way."""
 
-    def __init__(self, stages: Mapping[str, Stage], devices: Tenancies, results: Channel, key: str, version: int) -> None:
+    def __init__(self, stages: Mapping[str, Stage], devices: DeviceAllocations, results: Channel, key: str, version: int) -> None:
         self.stages, self.devices, self.results = stages, devices, results
         self.key, self.version = key, version
         self.ledgers = {name: Ledger(name) for name in stages}
@@ -154,11 +154,11 @@ class _Step:
         while len(last.done) < len(items):
             self._dispatch()
             self._receive(LOOK_S)
-            for left in self.devices.left():
-                self._left(left)
+            for released in self.devices.released():
+                self._reassign(released)
             move = policy.next_move(self.demands())
             if move is not None:
-                self.devices.ask(move)
+                self.devices.release(move)
             if time.monotonic() - self.newest > timeout_s:
                 where = {name: f"{len(book.waiting)} wait, {len(book.running)} run" for name, book in self.ledgers.items()}
                 raise DeadlineExceeded(self.key, f"nothing was done in {timeout_s:g} s: {where}", "See what the workers do.")
@@ -179,7 +179,7 @@ class _Step:
         found: list[Demand] = []
         coming, now = 0, time.monotonic()
         for name, stage in self.stages.items():
-            book, own = self.ledgers[name], {d: held for d, held in self.devices.held.items() if held.soon == name}
+            book, own = self.ledgers[name], {d: held for d, held in self.devices.held.items() if held.next_stage == name}
             # Else two stages could hand a device back and forth, and neither would come to work on it.
             stay = stage.cost.load_s + stage.cost.offload_s
             demand = Demand(
@@ -248,18 +248,20 @@ class _Step:
             new = Item(number=item.number, payload=item.payload, size=item.size)
             self.ledgers[following].add([new])
 
-    def _left(self, left: Left) -> None:
+    def _reassign(self, released: Released) -> None:
         # What the worker had sent before it left comes first: what is done must not go on elsewhere.
         self._receive(0.0)
-        book, now = self.ledgers[left.stage], time.monotonic()
-        if left.failed:
-            self.recovered, self.restarts = self.recovered + len(book.on(left.device)), self.restarts + 1
-        cut = book.take_back(left.device, left.items)
+        book, now = self.ledgers[released.stage], time.monotonic()
+        if released.failed:
+            self.recovered, self.restarts = self.recovered + len(book.on(released.device)), self.restarts + 1
+        cut = book.take_back(released.device, released.items)
         # A device that was left is progress, too: with long moves nothing else may happen for a while.
         self.newest = now
         # A device that was to go elsewhere when the step before ended may be at home.
-        if left.move is None or left.move.taker == left.stage:
-            self.devices.come(left.device, left.stage)
+        if released.move is None or released.move.taker == released.stage:
+            self.devices.allocate(released.device, released.stage)
             return
-        self.moves.append(Moved(move=left.move, begun_s=left.asked_at - self.began, took_s=now - left.asked_at, items=cut))
-        self.devices.come(left.device, left.move.taker, giver=left.stage)
+        self.moves.append(
+            Moved(move=released.move, begun_s=released.asked_at - self.began, took_s=now - released.asked_at, items=cut)
+        )
+        self.devices.allocate(released.device, released.move.taker, giver=released.stage)

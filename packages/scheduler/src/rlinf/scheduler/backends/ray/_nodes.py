@@ -160,19 +160,22 @@ class _AwaitedNodes:
         if self._wanted == 1:
             come = [arrival for arrival in come if arrival.id == self._here]
         for arrival in come:
-            if arrival.id == self._here and arrival.id not in self._machines and (inherited := _environment_here(arrival.id)):
-                # A task would need a process, which imports Ray first.
-                self._machines[arrival.id] = look_around(self._config, arrival.ip, inherited)
-            elif arrival.id in self._machines:
-                continue
-            elif arrival.id not in self._asked:
-                self._asked[arrival.id] = _ask(self._config, arrival)
-            # Without waiting: a node that does not answer must not hide the others.
-            elif ray.wait([self._asked[arrival.id]], timeout=0)[0]:
-                self._hear(arrival)
+            if arrival.id not in self._machines:
+                self._inquire(arrival)
         return [replace(arrival, machine=self._machines.get(arrival.id)) for arrival in come]
 
-    def _hear(self, arrival: JoinedNode) -> None:
+    def _inquire(self, arrival: JoinedNode) -> None:
+        """Asks a node what it is, or takes its answer if that is there."""
+        if arrival.id == self._here and (inherited := _environment_here(arrival.id)):
+            # A task would need a process, which imports Ray first.
+            self._machines[arrival.id] = look_around(self._config, arrival.ip, inherited)
+        elif arrival.id not in self._asked:
+            self._asked[arrival.id] = _ask(self._config, arrival)
+        # Without waiting: a node that does not answer must not hide the others.
+        elif ray.wait([self._asked[arrival.id]], timeout=0)[0]:
+            self._take_answer(arrival)
+
+    def _take_answer(self, arrival: JoinedNode) -> None:
         try:
             self._machines[arrival.id] = ray.get(self._asked[arrival.id])
         except RayError as error:

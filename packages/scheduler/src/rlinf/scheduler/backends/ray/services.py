@@ -190,16 +190,20 @@ class Startup:
         watched: dict[int, tuple[str, int]] = {}
         with contextlib.ExitStack() as descriptors:
             while not self._done.wait(LOOK_S):
-                for pid in set(children(os.getpid())) - self._before - {pid for _, pid in watched.values()}:
-                    with contextlib.suppress(ProcessLookupError):
-                        if (name := _name(pid)) in SERVERS:
-                            descriptor = os.pidfd_open(pid)
-                            descriptors.callback(os.close, descriptor)
-                            watched[descriptor] = (name, pid)
+                for descriptor, server in self._started_since({pid for _, pid in watched.values()}):
+                    descriptors.callback(os.close, descriptor)
+                    watched[descriptor] = server
                 for ended in _readable(watched, 0.0):
                     if not self._done.wait(PATIENCE_S):  # Ray may say so itself
                         self._on_end(*watched[ended], _how(ended))
                     return
+
+    def _started_since(self, known: set[int]) -> Generator[tuple[int, tuple[str, int]]]:
+        """Servers that are not known yet: a new descriptor of each, its name and process id."""
+        for pid in set(children(os.getpid())) - self._before - known:
+            with contextlib.suppress(ProcessLookupError):
+                if (name := _name(pid)) in SERVERS:
+                    yield os.pidfd_open(pid), (name, pid)
 
 
 @contextlib.contextmanager

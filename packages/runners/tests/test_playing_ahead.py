@@ -24,7 +24,8 @@ from rlinf.runners.training.versions import Versions, lag_scalars
 
 
 def test_lags_are_counted_by_decision() -> None:
-    versions = Versions([0, 4, 8, 12])
+    versions = Versions()
+    versions.publish(0, 4, 8, 12)
     assert versions.lags({12: 3, 4: 5, 5: 1, 0: 1}) == {0: 3, 2: 6, 3: 1}, "version 5 was never given out: it is older than 8"
     assert lag_scalars({0: 3, 2: 6, 3: 1}) == {
         "rollout/lag": pytest.approx(1.5),

@@ -13,12 +13,13 @@ def report(group: int, *rewards: float, oldest: int | None = 0) -> GroupReport:
 
 def test_the_lag_counts_updates_and_not_optimizer_steps() -> None:
     versions = Versions()
-    for version in (0, 8, 8, 24):
-        versions.publish(version)
+    versions.publish(0, 8, 8)
+    versions.publish(24)
     assert [versions.lag(v) for v in (24, 30, 23, 8, 7, 0, -1)] == [0, 0, 1, 1, 2, 2, 3]
     assert versions.lag(None) == 0
     assert versions.state(2) == [8, 24]
-    resumed = Versions(versions.state(2))
+    resumed = Versions()
+    resumed.publish(*versions.state(2))
     assert [resumed.lag(v) for v in (24, 8, 0)] == [0, 1, 2]
 
 
@@ -26,7 +27,8 @@ def test_the_lag_counts_updates_and_not_optimizer_steps() -> None:
     ("max_lag", "admitted", "stale"), [(0, (3,), 3), (1, (2, 3), 2), (2, (0, 1, 2, 3), 0), (9, (0, 1, 2, 3), 0)]
 )
 def test_what_is_older_than_allowed_is_refused_and_counted(max_lag: int, admitted: tuple[int, ...], stale: int) -> None:
-    versions = Versions([0, 4, 8])
+    versions = Versions()
+    versions.publish(0, 4, 8)
     reports = [report(3, 1, 0, oldest=8), report(0, 1, 0, oldest=0), report(1, 1, 0, oldest=3), report(2, 1, 0, oldest=4)]
     found = admit(reports, versions, max_lag=max_lag, needed=4, must_vary=False)
     assert (found.admitted, found.stale) == (admitted, stale)
@@ -34,12 +36,14 @@ def test_what_is_older_than_allowed_is_refused_and_counted(max_lag: int, admitte
 
 def test_groups_that_agree_are_refused_where_that_is_asked_for() -> None:
     reports = [report(0, 1, 1), report(1, 0, 1), report(2, 0, 0), report(3, 0.5, 0.25), report(4, 0, 1)]
-    free = admit(reports, Versions([0]), max_lag=0, needed=5, must_vary=False)
-    strict = admit(reports, Versions([0]), max_lag=0, needed=2, must_vary=True)
+    versions = Versions()
+    versions.publish(0)
+    free = admit(reports, versions, max_lag=0, needed=5, must_vary=False)
+    strict = admit(reports, versions, max_lag=0, needed=2, must_vary=True)
     assert (free.admitted, free.alike) == ((0, 1, 2, 3, 4), 2), "counted, and trained on"
     assert (strict.admitted, strict.alike) == ((1, 3), 2)
     assert free.stale == strict.stale == 0, "they are not too old"
-    single = admit([report(0, 1), report(1, 0)], Versions([0]), max_lag=0, needed=2, must_vary=False)
+    single = admit([report(0, 1), report(1, 0)], versions, max_lag=0, needed=2, must_vary=False)
     assert single.alike == 0, "one response is compared with nothing"
 
 

@@ -187,7 +187,8 @@ def test_what_would_be_too_old_when_it_is_trained_on_begins_anew_and_is_counted(
     reasoning_data["rollout"] |= {"max_lag": max_lag, "partial_lag": partial_lag, "oversample": 1.5}
     reasoning_data["runner"]["max_steps"] = 9
     published = [0]
-    versions, jobs = Versions(published), Recorded(published)
+    versions, jobs = Versions(), Recorded(published)
+    versions.publish(0)
     source = ProblemSource(6, seed=1, shuffle=False)
     made: Any = Generation(read_reasoning(reasoning_data), jobs, source, versions, 1)  # type: ignore[arg-type]
     rows = []

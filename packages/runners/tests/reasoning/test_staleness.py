@@ -108,7 +108,8 @@ DRAWS = st.fixed_dictionaries(
 def test_nothing_is_lost_trained_on_twice_or_too_old(reasoning_data: dict[str, Any], draw: dict[str, Any]) -> None:
     steps, needed = 8, 4
     cfg = config(deepcopy(reasoning_data), draw, steps)
-    world, versions = World(draw["seed"]), Versions([0])
+    world, versions = World(draw["seed"]), Versions()
+    versions.publish(0)
     source = ProblemSource(6, seed=1, shuffle=True)
     made: Any = Generation(cfg, world, source, versions, 1)  # type: ignore[arg-type]
     trained: set[int] = set()
@@ -117,7 +118,8 @@ def test_nothing_is_lost_trained_on_twice_or_too_old(reasoning_data: dict[str, A
             state = json.loads(json.dumps(made.state()))
             source = ProblemSource(6, seed=1, shuffle=True)
             source.restore(state)
-            versions = Versions(versions.state(cfg.rollout.admitted_lag + 2))
+            kept, versions = versions.state(cfg.rollout.admitted_lag + 2), Versions()
+            versions.publish(*kept)
             made = Generation(cfg, world, source, versions, 1)  # type: ignore[arg-type]
         made.run_ahead(step)
         experience = made.collect(step)
@@ -147,7 +149,8 @@ def test_what_an_iteration_says_of_its_responses(reasoning_data: dict[str, Any])
     """Counted by hand over two groups, one of them an update old."""
     reasoning_data["rollout"]["oversample"] = 1.5
     cfg = read_reasoning(reasoning_data)
-    source, versions = ProblemSource(6, seed=1, shuffle=True), Versions([0, 1])
+    source, versions = ProblemSource(6, seed=1, shuffle=True), Versions()
+    versions.publish(0, 1)
     made: Any = Generation(cfg, World(0), source, versions, 1)  # type: ignore[arg-type]
     ends = [(1.0, True, 3, "stop"), (0.5, False, 9, "length"), (0.0, False, 2, "stop"), (0.5, True, 6, "length")]
     responses = [Response(reward=reward, success=success, tokens=n, finish=finish) for reward, success, n, finish in ends]

@@ -312,7 +312,8 @@ def test_over_a_run_nothing_is_lost_trained_on_twice_or_too_old(
     data["runner"]["max_steps"] = steps = 7
     Waiting.open = asyncio.Event()
     Waiting.open.set()
-    cfg, loop, versions = read_agent(data), asyncio.new_event_loop(), Versions([0])
+    cfg, loop, versions = read_agent(data), asyncio.new_event_loop(), Versions()
+    versions.publish(0)
     jobs = Workers(data, new_queue, loop)
     source = ProblemSource(6, seed=1, shuffle=True)
     made: Any = Generation(cfg, jobs, source, versions, 1)  # type: ignore[arg-type]

@@ -104,8 +104,7 @@ class EmbodiedRunner:
             folder = str(checkpoint.folder / "actor")
             self.phases.wait(self.actor.load_checkpoint(folder), self.env.load_checkpoint(folder))
             self.step, self.env_steps = checkpoint.state["step"], checkpoint.state["env_steps"]
-            for version in checkpoint.state.get("versions", ()):
-                self.collection.versions.publish(version)
+            self.collection.versions.publish(*checkpoint.state.get("versions", ()))
             self.collection.restore(self.step, read_played(checkpoint.folder / "actor"))
 
     def run(self) -> None:

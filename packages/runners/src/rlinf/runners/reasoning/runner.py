@@ -104,8 +104,7 @@ class ReasoningRunner:
             self.phases.wait(self.actor.load_checkpoint(str(checkpoint.folder / "actor")))
             self.step, self.tokens = checkpoint.state["step"], checkpoint.state["tokens"]
             self.source.restore(checkpoint.state["data"])
-            for version in checkpoint.state["versions"]:
-                self.versions.publish(version)
+            self.versions.publish(*checkpoint.state["versions"])
 
     def run(self) -> None:
         """Runs the loop to its end, then saves, evaluates and writes the summary."""

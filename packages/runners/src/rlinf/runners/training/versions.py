@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 
 class Versions:
-    """The weight versions that the rollout was given, and how old a decision is: the number of updates since its weights.
+    """The weight versions that the rollout was given, and how old a decision is: the number of updates since its weights."""
 
-    Args:
-        published: those before a resumed run went on.
-    """
+    def __init__(self) -> None:
+        self._published: list[int] = []
 
-    def __init__(self, published: Iterable[int] = ()) -> None:
-        self._published = list(published)
-
-    def publish(self, version: int) -> None:
-        """Adds a version; one that is known already changes nothing."""
-        if not self._published or version > self._published[-1]:
-            self._published.append(version)
+    def publish(self, *versions: int) -> None:
+        """Adds versions, in ascending order; one that is known already changes nothing."""
+        for version in versions:
+            if not self._published or version > self._published[-1]:
+                self._published.append(version)
 
     def lag(self, version: int | None) -> int:
         """How many published versions are newer than that of a decision; 0 for no decision."""

@@ -11,7 +11,7 @@ from rlinf.core.checkpoints.weight_files import find_weights
 from rlinf.core.data import ArraySpec, EnvSpec, Weights
 from rlinf.core.errors import CheckpointError, ConfigError, WeightSyncError
 from rlinf.runners.checkpoints.checkpoint import write_checkpoint
-from rlinf.runners.checkpoints.starting_weights import load_starting_weights, read_weights
+from rlinf.runners.checkpoints.starting_weights import load_starting_weights, load_trained_weights, read_weights
 from rlinf.runners.config.schema import ModelSection, ReferenceConfig
 from rlinf.runners.training.reference import frozen
 
@@ -246,3 +246,32 @@ def test_weights_go_beneath_adapters_and_adapters_need_a_place(tmp_path: Path) -
     assert policy.got == {"q.base_layer.weight": 1.0, "q.lora_A.default.weight": 2.0}
     with pytest.raises(CheckpointError, match=r"runner\.ckpt_path: the weights have adapters .* Set actor\.model\.lora"):
         load_starting_weights(Named(q__weight=0.0), str(adapted))
+
+
+@dataclass(frozen=True)
+class Chunked:
+    num_action_chunks: int = 1
+
+
+class Refusing:
+    def load(self, weights: Weights[torch.Tensor]) -> None:
+        raise WeightSyncError("load(w)", "expected shape (2,), found shape (1,)", "Build both from one configuration.")
+
+
+def test_an_evaluation_of_another_model_than_was_trained_is_told_by_its_keys(tmp_path: Path) -> None:
+    config, file = {"actor": {"model": {"model_type": "x"}}}, tmp_path / "global_step_1/actor/model.safetensors"
+    write_checkpoint(
+        tmp_path / "global_step_1", lambda part: save_file({"w": torch.ones(1)}, part / file.name), config=config, state={}
+    )
+    model = ModelSection(model_type="x", config=cast("Any", Chunked()))
+
+    def load(**changed: Any) -> None:
+        load_trained_weights(Refusing(), file, section={"model_type": "x", **changed}, model=model, version=1)
+
+    message = r"^actor\.model\.num_action_chunks: .*\(num_action_chunks: 1 in training, 2 now\): load\(w\): expected shape"
+    with pytest.raises(ConfigError, match=message):
+        load(num_action_chunks=2)
+    with pytest.raises(ConfigError, match=r"^actor\.model\.a: .*\(a: 'left out' in training, 3 now; num_action_chunks: 1 in"):
+        load(num_action_chunks=2, a=3)
+    with pytest.raises(WeightSyncError):
+        load()

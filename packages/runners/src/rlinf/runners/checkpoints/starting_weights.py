@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import MISSING, fields, is_dataclass, replace
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, cast
@@ -12,9 +12,10 @@ from safetensors import SafetensorError
 
 from rlinf.core.capabilities import LoadsNetwork
 from rlinf.core.checkpoints.weight_files import INDEX_SUFFIX, find_weights, read_shards
+from rlinf.core.config.provenance import flatten
 from rlinf.core.data import EnvSpec, Weights
 from rlinf.core.errors import CheckpointError, ConfigError, WeightSyncError
-from rlinf.runners.checkpoints.checkpoint import model_of
+from rlinf.runners.checkpoints.checkpoint import model_of, peek_checkpoint
 from rlinf.runners.checkpoints.public_folders import of_another_project, of_folder, of_hugging_face
 from rlinf.runners.config.schema import ModelSection
 from rlinf.runners.lazy import torch
@@ -63,6 +64,35 @@ def load_starting_weights(
         raise ConfigError(
             key, _another(file, model, error), "Name weights of this model, or set actor.model as in their run."
         ) from error
+
+
+def load_trained_weights(policy: Any, file: Path, *, section: Mapping[str, Any], model: ModelSection, version: int) -> None:
+    """Takes the weights of a checkpoint as they are.
+
+    Args:
+        policy: what gets them.
+        file: the weights, in the folder of a checkpoint.
+        section: `actor.model` as it is configured now.
+        model: the same, read.
+        version: of the weights.
+
+    Raises:
+        ConfigError: `actor.model` was changed, and they do not fit any more; the message has the keys, with both values of each.
+        WeightSyncError: they do not fit for another reason.
+    """
+    try:
+        policy.load(read_weights(file, "checkpoint", version=version))
+    except WeightSyncError as error:
+        before, now = flatten(peek_checkpoint(file.parents[1]).config["actor"]["model"]), flatten(section)
+        keys = [key for key in sorted({*before, *now}) if before.get(key) != now.get(key)]
+        if not keys:
+            raise
+        known = fields(model.config) if is_dataclass(model.config) else ()
+        default = {field.name: field.default for field in known if field.default is not MISSING}
+        values = [[repr(each.get(key, default.get(key, "left out"))) for each in (before, now)] for key in keys]
+        told = [f"{key}: {trained} in training, {found} now" for key, (trained, found) in zip(keys, values, strict=True)]
+        problem = f"the weights do not fit a model that is not as in training ({'; '.join(told)}): {error.place}: {error.problem}"
+        raise ConfigError(f"actor.model.{keys[0]}", problem, "Set it as in training.") from error
 
 
 def _another(file: Path, model: ModelSection | None, error: WeightSyncError) -> str:

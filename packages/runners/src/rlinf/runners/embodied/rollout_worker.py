@@ -16,7 +16,7 @@ from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.protocols import Channel, CompiledPolicy, Mode, Policy
 from rlinf.core.random import RowGenerators, keyed_seed
 from rlinf.core.worker import Worker
-from rlinf.runners.checkpoints.starting_weights import load_starting_weights, read_weights
+from rlinf.runners.checkpoints.starting_weights import load_starting_weights, load_trained_weights
 from rlinf.runners.embodied.playing.request_batches import request_batches
 from rlinf.runners.embodied.playing.slots import Slot
 from rlinf.runners.embodied.schema import PlayedConfig
@@ -83,10 +83,12 @@ class MultiStepRolloutWorker(Worker):
     def load_weights(self, checkpoint_file: str | None, version: int) -> None:
         """Takes the weights of a checkpoint, or those that a run would start from."""
         policy, topology = self._ready()
+        model = self.cfg.actor.model
         if checkpoint_file is not None:
-            policy.load(read_weights(Path(checkpoint_file), "checkpoint", version=version))
+            section = self.cfg.source["actor"]["model"]
+            load_trained_weights(policy, Path(checkpoint_file), section=section, model=model, version=version)
         elif self.cfg.runner.ckpt_path is not None:
-            path, model = self.cfg.runner.ckpt_path, self.cfg.actor.model
+            path = self.cfg.runner.ckpt_path
             load_starting_weights(policy, path, model=model, spec=topology.spec)
 
     def generate(self, step: int, requests: Channel, answers: Channel, mode: Mode = "train", again: Attempt | None = None) -> int:

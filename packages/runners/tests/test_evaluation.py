@@ -273,6 +273,19 @@ def test_as_many_episodes_as_are_asked_for(recipes: Path, toy_data: dict[str, An
         assert [len(episode_protocol(read_embodied(suite[name]), final=True).init_ids) for name in "ab"] == [3, 8]
 
 
+def test_initial_states_by_number_and_a_number_of_episodes_do_not_contradict(recipes: Path, toy_data: dict[str, Any]) -> None:
+    data = {**toy_data, "env": {**toy_data["env"], "eval": {**toy_data["env"]["eval"], "episodes": 2, "final_episodes": 8}}}
+    (recipes / "toy.yaml").write_text(json.dumps(data))
+    named = "env.eval.init_ids=[0,3,7]"
+    command = parsed(*RECIPE, named, config_dir=recipes)
+    assert episode_protocol(read_embodied(command.data), final=True).init_ids == (0, 3, 7), "final_episodes is the recipe's"
+    with pytest.raises(ConfigError, match=r"^env\.eval\.init_ids: it names 3 .* and final_episodes is 8\. Leave out"):
+        read_embodied(parsed(*RECIPE, named, "env.eval.final_episodes=8", config_dir=recipes).data)
+    with pytest.raises(ConfigError, match=r"^env\.eval\.episodes: 5 episodes, and env\.eval\.init_ids names 3 initial states"):
+        parsed(*RECIPE, named, "env.eval.episodes=5", config_dir=recipes)
+    assert read_embodied(parsed(*RECIPE, named, "env.eval.episodes=3", config_dir=recipes).data).env.eval.init_ids == (0, 3, 7)
+
+
 def test_failures_of_all_tasks_come_first(toy_data: dict[str, Any]) -> None:
     protocol = episode_protocol(changed(read_embodied(toy_data), tasks=2, episodes=3), final=True)
     results = tuple(

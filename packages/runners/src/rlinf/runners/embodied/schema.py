@@ -164,7 +164,7 @@ class EvalEnvConfig:
     final_episodes: int | None = None
     """Episodes of the last evaluation, which the summary reports; null takes `episodes`."""
     init_ids: tuple[int, ...] | None = None
-    """The initial states of the last evaluation by number; null takes the first ones, as many as there are episodes."""
+    """The initial states of the last evaluation by number; `episodes` is of those before it. Null takes the first ones."""
     initial_states: Literal["seed", "id"] = "seed"
     """"seed" draws initial states; "id" takes those that the environment numbers, such as the 50 of each task of LIBERO."""
     seeds: tuple[int, ...] | None = None
@@ -207,6 +207,11 @@ class EvalEnvConfig:
             entries = getattr(self, name)
             if isinstance(entries, tuple):
                 expect_numbers(name, cast("tuple[int | str, ...]", entries))
+        if self.init_ids is not None and self.final_episodes not in (None, len(self.init_ids)):
+            problem = (
+                f"it names {len(self.init_ids)} initial states of the last evaluation, and final_episodes is {self.final_episodes}"
+            )
+            raise ConfigError("init_ids", problem, "Leave out final_episodes, or set it to null.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

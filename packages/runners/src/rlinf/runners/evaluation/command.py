@@ -212,16 +212,24 @@ def _changed(checkpoint: Checkpoint, overrides: Sequence[str]) -> _Configured:
 
 
 def _of_as_many(data: Mapping[str, Any], changes: Sequence[str]) -> Mapping[str, Any]:
-    """The configuration without a number for the last evaluation alone, where the changes have one for every evaluation."""
+    """The configuration without a number for the last evaluation alone, where the changes say otherwise which episodes are played.
+
+    Raises:
+        ConfigError: the changes have a number of episodes, and initial states are named, which are another number.
+    """
     changed = {change.lstrip("+").partition("=")[0] for change in changes}
-    for place, count, last in (("env.eval", "episodes", "final_episodes"), ("data", "val_problems", "final_problems")):
-        if f"{place}.{count}" not in changed or f"{place}.{last}" in changed:
-            continue
-        if place == "data":
-            data = {**data, "data": {**data["data"], last: None}}
-        else:
-            data = {**data, "env": {**data["env"], "eval": {**data["env"]["eval"], last: None}}}
-    return data
+    if "data.val_problems" in changed and "data.final_problems" not in changed:
+        data = {**data, "data": {**data["data"], "final_problems": None}}
+    if not changed & {"env.eval.episodes", "env.eval.init_ids"}:
+        return data
+    played = data["env"]["eval"]
+    count = len(played.get("init_ids") or ())
+    if "env.eval.episodes" in changed and count not in (0, played["episodes"]):
+        problem = f"{played['episodes']} episodes, and env.eval.init_ids names {count} initial states, each of which is played"
+        raise ConfigError("env.eval.episodes", problem, "Leave it out, or set env.eval.init_ids to null.")
+    if "env.eval.final_episodes" in changed:
+        return data
+    return {**data, "env": {**data["env"], "eval": {**played, "final_episodes": None}}}
 
 
 def _own_configuration(checkpoint: Checkpoint) -> dict[str, Any]:

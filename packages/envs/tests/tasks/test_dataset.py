@@ -119,6 +119,7 @@ def test_messages_are_taken_as_they_are(tmp_path):
     problem = next(p for p in found if p.answer == "4")
     assert problem.prompt == tuple(chat)
     assert problem.solution == "2+2=4"
+    assert not problem.worked_replies, "its messages show how to answer"
 
 
 @pytest.mark.parametrize("write", [lines, parquet])
@@ -133,6 +134,7 @@ def test_messages_that_end_with_the_assistants_are_question_and_worked_solution(
     problem = next(problem for problem in task.problems("train") if problem.answer == "4")
     assert problem.prompt == tuple(said(3, "")[:-1])
     assert problem.solution == "One more.\n#### 4"
+    assert problem.worked_replies
     plain = Dataset(path=path, prompt_key="messages", answer_key="messages", validation_share=0.4).problems("train")
     assert all(problem.answer == problem.solution == problem.row["messages"][-1]["content"] for problem in plain)
     other = write(tmp_path / f"more{Path(path).suffix}", [{**row, "answer": "7"} for row in rows])

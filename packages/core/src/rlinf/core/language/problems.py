@@ -37,6 +37,9 @@ class Problem:
     """Unique in its split."""
     solution: str | None = None
     """A worked response, for supervised fine-tuning; None if there is none."""
+    worked_replies: bool = False
+    """Whether the assistant's messages of the prompt are worked responses, too, as in a recorded conversation that ends with
+    `solution`; otherwise they are only read, such as examples of how to answer."""
     turns: tuple[WorkedTurn, ...] = ()
     """A worked response that uses tools, in place of `solution`; () if there is none."""
     images: tuple[Any, ...] = ()

@@ -153,7 +153,11 @@ class Dataset:
             solution = whole
         if self.solution_key is not None:
             solution = self._reply(row, "solution_key", place)
-        return Problem(prompt=prompt, answer=answer.strip(), id=number, solution=solution, place=place, row=row)
+        # Of prompt and completion the messages of the prompt are only read.
+        recorded = reply is not None and solution is reply
+        return Problem(
+            prompt=prompt, answer=answer.strip(), id=number, solution=solution, worked_replies=recorded, place=place, row=row
+        )
 
     def _asked(self, row: Row, place: str) -> tuple[str | tuple[Message, ...], str | None]:
         """The prompt, and the reply that messages end with."""

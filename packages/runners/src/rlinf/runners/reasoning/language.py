@@ -58,6 +58,12 @@ class HasImageProcessor(Protocol):
         ...
 
 
+def end_tokens(model: Any, tokenizer: Tokenizer) -> tuple[int, ...]:
+    """The tokens that end a response: the tokenizer's end first, then those that a model's configuration names."""
+    named = model.end_tokens() if isinstance(model, HasEndTokens) else ()
+    return tuple(dict.fromkeys((tokenizer.eos_token_id, *named)))
+
+
 def build_image_processor(model: Any, problems: Sequence[Problem]) -> ImageProcessor | None:
     """What turns the pictures of problems into what a model reads; None if there are none.
 
@@ -203,8 +209,7 @@ class Problems:
 
     def __init__(self, cfg: ReasoningConfig, tokenizer: Tokenizer) -> None:
         self._cfg, self._tokenizer, self._model = cfg, tokenizer, cfg.actor.model.config
-        named = self._model.end_tokens() if isinstance(self._model, HasEndTokens) else ()
-        self._ends = tuple(dict.fromkeys((tokenizer.eos_token_id, *named)))
+        self._ends = end_tokens(self._model, tokenizer)
         self._splits: dict[Split, Sequence[Problem]] = {}
         self._image_processors: dict[Split, ImageProcessor | None] = {}
         self._sizes: dict[tuple[tuple[int, ...], ...], int] = {}

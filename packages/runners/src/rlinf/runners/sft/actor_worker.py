@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +50,16 @@ class SFTActor(FineTuningWorker[_State]):
         tokenizer = build_tokenizer(self.cfg.actor.model, self.cfg.data.task)
         self.start(self._policy())
         data = self.cfg.data
-        model, longest = self.cfg.actor.model.config, data.max_length
-        train = read_examples(data.task, "train", tokenizer, max_length=longest, model=model, use=data.agent)
-        held_out = read_examples(
-            data.task, "validation", tokenizer, max_length=longest, limit=data.val_problems, model=model, use=data.agent
+        read = partial(
+            read_examples,
+            data.task,
+            tokenizer=tokenizer,
+            max_length=data.max_length,
+            model=self.cfg.actor.model.config,
+            use=data.agent,
+            mask_history=data.mask_history,
         )
+        train, held_out = read("train"), read("validation", limit=data.val_problems)
         self._state = _State(tokenizer, train, held_out)
         return len(train)
 

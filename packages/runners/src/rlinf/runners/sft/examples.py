@@ -19,7 +19,8 @@ from rlinf.runners.conversations.conversation import TokenConversation, turn_end
 from rlinf.runners.conversations.rows import branch_row
 from rlinf.runners.conversations.tool_use import ToolUseConfig
 from rlinf.runners.lazy import torch
-from rlinf.runners.reasoning.language import build_image_processor, encode_prompt, problems_of
+from rlinf.runners.reasoning.language import build_image_processor, encode_prompt, end_tokens, problems_of
+from rlinf.runners.sft.conversations import Piece, pieces, replies
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class Example:
     seen: ShownPrompt | None = field(default=None, compare=False)
     """The prompt with its pictures; None in a split without any."""
     read: tuple[int, ...] = ()
-    """Which tokens of the response are answers of tools, by their places in it: they are read, not learned."""
+    """Which tokens of the response others wrote (tools, the user), by their places in it: they are read, not learned."""
 
     def __len__(self) -> int:
         return len(self.prompt) + len(self.response)
@@ -46,6 +47,7 @@ def read_examples(
     limit: int | None = None,
     model: Any = None,
     use: ToolUseConfig | None = None,
+    mask_history: bool = False,
 ) -> list[Example]:
     """The problems of a split that have a solution of at most `max_length` tokens with their prompt.
 
@@ -55,17 +57,19 @@ def read_examples(
         tokenizer: that of the model.
         max_length: tokens, those that pictures take among them.
         limit: only the first so many problems.
-        model: the model's configuration, which reads pictures if there are any.
+        model: the model's configuration, which reads pictures if there are any, and knows what ends a reply.
         use: the tools of examples that use some.
+        mask_history: whether the last reply of a conversation is learned alone.
 
     Raises:
-        ConfigError: there is none, examples use tools and nobody says how they are called, or problems show pictures that the
-            model can't read.
+        ConfigError: there is none, examples use tools and nobody says how they are called, problems show pictures that the model
+            can't read, or a chat template does not tell where replies are.
     """
     whole = problems_of(task, split)
     # Asked of the whole split, of which the first problems may show nothing.
     processor, problems = build_image_processor(model, whole), whole[:limit]
-    examples = [example(problem, tokenizer, processor) for problem in problems if problem.solution is not None]
+    ends = None if mask_history else end_tokens(model, tokenizer)
+    examples = [example(problem, tokenizer, processor, ends) for problem in problems if problem.solution is not None]
     with_tools = [problem for problem in problems if problem.turns]
     if with_tools and use is None:
         found = f"{len(with_tools)} worked examples of '{split}' use tools"
@@ -92,14 +96,39 @@ def expect_solved(problems: Sequence[Problem], split: Split) -> None:
         raise ConfigError("data", found, "Choose a task that has some, or name the field that holds them (data.solution_key).")
 
 
-def example(problem: Problem, tokenizer: Tokenizer, processor: ImageProcessor | None = None) -> Example:
-    """The tokens of a problem's prompt, with its pictures if the model reads any, and of its solution with the tokenizer's end."""
+def example(
+    problem: Problem, tokenizer: Tokenizer, processor: ImageProcessor | None = None, ends: Sequence[int] | None = None
+) -> Example:
+    """The tokens of a problem's prompt, with its pictures if the model reads any, and of its solution with the tokenizer's end.
+
+    Args:
+        problem: with a solution.
+        tokenizer: that of the model.
+        processor: reads pictures.
+        ends: the tokens that end a reply, to learn those within the prompt, too; None to learn the solution alone.
+    """
     response = (*tokenizer.encode(problem.solution or "", add_special_tokens=False), tokenizer.eos_token_id)
-    prompt = encode_prompt(tokenizer, problem)
+    prompt, read = encode_prompt(tokenizer, problem), ()
+    if ends is not None and replies(problem):
+        first, *later = pieces(problem, tokenizer, ends)
+        prompt = tokenizer.encode(first.text, add_special_tokens=False)
+        history, read = _history(later, tokenizer)
+        response = (*history, *response)
     if processor is None:
-        return Example(tuple(prompt), response)
+        return Example(tuple(prompt), response, read=read)
     seen = processor.read(prompt, problem.images)
-    return Example(seen.tokens, response, seen)
+    return Example(seen.tokens, response, seen, read)
+
+
+def _history(later: Sequence[Piece], tokenizer: Tokenizer) -> tuple[list[int], tuple[int, ...]]:
+    """The tokens of pieces, each encoded by itself as what is read and written is, and the places of those that are read only."""
+    tokens: list[int] = []
+    read: list[int] = []
+    for piece in later:
+        begin = len(tokens)
+        tokens += tokenizer.encode(piece.text, add_special_tokens=False)
+        read += [] if piece.learned else range(begin, len(tokens))
+    return tokens, tuple(read)
 
 
 def example_with_tools(problem: Problem, tokenizer: Tokenizer, use: ToolUseConfig, tools: Sequence[Tool]) -> Example:

@@ -54,6 +54,9 @@ class SFTDataConfig:
     """Tokens of the longest example, prompt and solution; a longer one is left out, and counted."""
     packing: bool = True
     """Whether several examples share a row of `max_length` tokens, in which they don't see each other. The loss is the same."""
+    mask_history: bool = False
+    """Whether the assistant's earlier replies in a recorded conversation are only read and its last one is learned alone. By
+    default all are learned, each up to and with the token that ends it."""
     agent: ToolUseConfig | None = None
     """The tools of worked examples that use some, and how they are called; null where none does. What tools answer is not
     learned."""

@@ -98,7 +98,7 @@ def test_people_at_the_endpoint_are_learned_from_and_only_what_they_rate() -> No
         async with openai.AsyncOpenAI(base_url=base_url, api_key="ann", max_retries=0) as client:
             ids: list[str] = []
             for _ in range(3):
-                answer = await client.chat.completions.create(model="x", messages=said, temperature=1.9)
+                answer = await client.chat.completions.create(model="policy", messages=said, temperature=1.9)
                 said += [answer.choices[0].message.model_dump(exclude_none=True), {"role": "user", "content": " and "}]
                 ids.append(answer.id)
             for number, reward in ((2, 0.5), (0, -1.0)):

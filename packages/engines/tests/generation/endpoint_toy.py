@@ -166,8 +166,8 @@ def talk(generator, dialogue, *, session=None, **config):
     return asyncio.run(run())
 
 
-def ask(client, messages, **more):
-    return client.chat.completions.create(model="policy", messages=messages, **more)
+def ask(client, messages, *, model="policy", **more):
+    return client.chat.completions.create(model=model, messages=messages, **more)
 
 
 def only(endpoint):

@@ -45,6 +45,11 @@ class ServedSession(Protocol):
         ...
 
     @property
+    def model(self) -> str:
+        """The name that such a client asks for."""
+        ...
+
+    @property
     def api_key(self) -> str:
         """The key that such a client gives."""
         ...
@@ -98,6 +103,11 @@ class PolicyEndpoint(Protocol):
     @property
     def base_url(self) -> str:
         """Where it is, for clients without a session of their own."""
+        ...
+
+    @property
+    def model(self) -> str:
+        """The name that requests give the policy."""
         ...
 
     def open(self, name: str, config: SessionConfig, *, write: Write | None = None) -> ServedSession:

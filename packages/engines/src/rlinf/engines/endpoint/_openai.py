@@ -35,6 +35,7 @@ from rlinf.engines.endpoint.session import Session
 from rlinf.engines.endpoint.sessions import Sessions, split_path
 
 _LOG: Final = logging.getLogger(__name__)
+_MODELS: Final = "/v1/models/"
 _NEVER_AGAIN: Final = {"x-should-retry": "false"}
 """OpenAI's client by itself repeats what failed on the server's side, unless it is told not to; a broken engine stays so."""
 
@@ -56,6 +57,7 @@ class Endpoint:
         self._config, self._tokenizer, self._form, self._generator = config, tokenizer, form, generator
         self._default: Final = session
         self._rated: Final = asyncio.Queue[RatedAnswer](config.max_rated)
+        self._names: Final = (config.model, *config.aliases)
         self._key: Final = os.environ[config.api_key_env] if config.api_key_env else ""
         self._sessions: Final = Sessions(lambda name: self._session(name, self._default, None), config.max_sessions)
         self._answering: Final = Answering(generator, tokenizer, form, config.model)
@@ -66,6 +68,11 @@ class Endpoint:
         most = config.max_concurrent + config.max_waiting + 64
         self._server: Final = HTTPServer(self._handle, _refusal, max_bytes=config.max_request_bytes, max_connections=most)
         self._address = ""
+
+    @property
+    def model(self) -> str:
+        """The name that requests give the policy."""
+        return self._config.model
 
     @property
     def base_url(self) -> str:
@@ -117,6 +124,7 @@ class Endpoint:
             self._tokenizer,
             self._form,
             base_url=f"{self._address}/sessions/{name}/v1",
+            model=self._config.model,
             api_key=self._key or "none",
             write=write,
             forget=self._sessions.forget,
@@ -141,9 +149,9 @@ class Endpoint:
             raise APIError(401, "a wrong key, or none", code="invalid_api_key")
         name, path = split_path(request.path)
         if request.method == "GET" and path == "/v1/models":
-            return HTTPAnswer(content={"object": "list", "data": [self._model()]})
-        if request.method == "GET" and path == f"/v1/models/{self._config.model}":
-            return HTTPAnswer(content=self._model())
+            return HTTPAnswer(content={"object": "list", "data": [self._described(each) for each in self._names]})
+        if request.method == "GET" and path.startswith(_MODELS):
+            return HTTPAnswer(content=self._described(path.removeprefix(_MODELS)))
         if path not in ("/v1/chat/completions", "/v1/feedback"):
             raise APIError(404, f"there is nothing at {request.method} {request.path[:200]}")
         if request.method != "POST":
@@ -152,12 +160,19 @@ class Endpoint:
         if not request.headers.get("content-type", "").startswith("application/json"):
             raise APIError(415, "expected a body of application/json")
         chat = read_request(request.body) if path == "/v1/chat/completions" else read_feedback(request.body)
+        if isinstance(chat, ChatRequest) and chat.model is not None:
+            self._expect_served(chat.model)
         session = self._sessions.of(name, request.headers, chat.user, "" if self._key else key)
         return await self._in_time(chat, session) if isinstance(chat, ChatRequest) else self._reward(chat, session)
 
-    def _model(self) -> dict[str, Any]:
-        version = self._generator.version
-        return {"id": self._config.model, "object": "model", "created": 0, "owned_by": "rlinf", "version": version}
+    def _described(self, name: str) -> dict[str, Any]:
+        self._expect_served(name)
+        return {"id": name, "object": "model", "created": 0, "owned_by": "rlinf", "version": self._generator.version}
+
+    def _expect_served(self, name: str) -> None:
+        if name not in self._names:
+            found = f"the model '{name[:80]}' does not exist; here is {', '.join(map(repr, self._names))}"
+            raise APIError(404, found, param="model", code="model_not_found")
 
     def _reward(self, feedback: Feedback, session: Session) -> HTTPAnswer:
         try:

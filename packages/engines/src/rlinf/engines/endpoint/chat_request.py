@@ -20,12 +20,45 @@ _NEUTRAL: Final[Mapping[str, Any]] = {
     "top_logprobs": 0,
     "response_format": {"type": "text"},
     "functions": [],
-    "audio": None,
-    "prediction": None,
-    "web_search_options": None,
+    "function_call": "none",
+    "parallel_tool_calls": True,
+    "modalities": ["text"],
+    "reasoning_effort": "none",
+    "verbosity": "medium",
+    # Of vLLM and SGLang, beyond OpenAI's interface.
+    "top_k": -1,
+    "min_p": 0,
+    "repetition_penalty": 1,
+    "best_of": 1,
+    "min_tokens": 0,
+    "ignore_eos": False,
+    "skip_special_tokens": True,
 }
 """Parameters by which tokens would be drawn from something else than what the policy says, or that ask for what is not there; the
 value that changes nothing is taken, as null is."""
+_READ: Final = frozenset(
+    [
+        "model",
+        "messages",
+        "tools",
+        "tool_choice",
+        "n",
+        "max_tokens",
+        "max_completion_tokens",
+        "temperature",
+        "top_p",
+        "seed",
+        "stop",
+        "logprobs",
+        "stream",
+        "stream_options",
+        "user",
+    ]
+)
+_WITHOUT_EFFECT: Final = frozenset(
+    ["metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"]
+)
+"""Parameters that say nothing of the answer, whatever their value."""
 
 
 class APIError(Exception):
@@ -65,6 +98,8 @@ class ChatRequest:
     """A request that can be answered."""
 
     messages: tuple[ChatMessage, ...]
+    model: str | None = None
+    """Which model is asked for; None for the one that is there."""
     tools: tuple[Tool, ...] = ()
     tools_key: str = ""
     """The tools as JSON."""
@@ -89,9 +124,13 @@ def read_request(body: bytes) -> ChatRequest:
         APIError: it can't be answered; the message names the parameter.
     """
     given = read_object(body)
-    for name, neutral in _NEUTRAL.items():
-        if given.get(name) not in (None, neutral):
-            raise APIError(400, f"'{name}' is not supported: leave it out", param=name, code="unsupported_parameter")
+    for name, value in given.items():
+        if value is not None and name not in _READ | _WITHOUT_EFFECT and (name not in _NEUTRAL or value != _NEUTRAL[name]):
+            code = "unsupported_parameter" if name in _NEUTRAL else "unknown_parameter"
+            raise APIError(400, f"'{name}' is not supported: leave it out", param=name, code=code)
+    model = given.get("model")
+    if not isinstance(model, str | None):
+        raise APIError(400, f"expected the name of a model, found {model!r:.80}", param="model")
     tools = _tools(given.get("tools") or [])
     stop = given.get("stop") or ()
     stream_options = _mapping(given.get("stream_options"))
@@ -99,6 +138,7 @@ def read_request(body: bytes) -> ChatRequest:
     named = "max_completion_tokens" if given.get("max_completion_tokens") is not None else "max_tokens"
     return ChatRequest(
         messages=_messages(given.get("messages")),
+        model=model,
         tools=tools,
         # Sorted, as it is compared: a request goes on from an earlier one only if it has the same tools.
         tools_key=json.dumps([tool.schema for tool in tools], sort_keys=True),

@@ -30,7 +30,9 @@ class OpenAIEndpointConfig:
     api_key_env: str | None = None
     """The variable of the environment with the key that clients must give; null takes any key."""
     model: str = "policy"
-    """The name in `/v1/models`; requests may name any model."""
+    """The model's name; requests for another one are refused with status 404."""
+    aliases: tuple[str, ...] = ()
+    """Further names that requests may give it, such as one that an agent has built in."""
     max_concurrent: int = 256
     """Requests that are answered at a time; others wait."""
     max_waiting: int = 1024

@@ -26,6 +26,7 @@ class Session:
         tokenizer: that of the model.
         form: how the model writes calls.
         base_url: what its client is pointed to.
+        model: the name that its client asks for.
         api_key: what its client gives.
         write: writes in place of the endpoint's generator; None for that.
         forget: called with the name when the session is closed.
@@ -39,6 +40,7 @@ class Session:
         form: ToolFormat,
         *,
         base_url: str,
+        model: str,
         api_key: str,
         write: Write | None,
         forget: Callable[[str], None],
@@ -47,6 +49,8 @@ class Session:
         self.config: Final = config
         self.base_url: Final = base_url
         """What an OpenAI client is pointed to, so that its requests belong to this session."""
+        self.model: Final = model
+        """The name that such a client asks for."""
         self.api_key: Final = api_key
         """The key that such a client gives."""
         self.write: Final = write

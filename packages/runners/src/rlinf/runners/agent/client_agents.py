@@ -20,8 +20,6 @@ from rlinf.core.registry import AGENTS, require_modules
 from rlinf.runners.agent.playing import OutOfTurns, Task
 
 _KNOWN: Final = ("task", "client", "base_url", "api_key", "model", "session")
-MODEL: Final = "policy"
-"""The model that agents are told to ask for; the endpoint takes any name."""
 NO_TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """The endpoint speaks plain HTTP. Made once and without certificates, which each client would otherwise read: 40 ms of CPU."""
 NEVER_S: Final = 1e6
@@ -66,7 +64,7 @@ class ClientAgent:
         """Plays one episode."""
         session = await task.session(generate)
         try:
-            found = await self.run(task, session.base_url, session.api_key, session)
+            found = await self.run(task, session.base_url, session.api_key, session.model, session)
         except Exception:
             # What the engine failed with is the cause of what the client says, and may be no fault at all.
             if isinstance(session.failure, OutOfTurns):
@@ -85,20 +83,21 @@ class ClientAgent:
             raise ConfigError(place, f"expected a function, found {found!r:.80}", "Name a function.")
         return found
 
-    async def run(self, task: AgentTask, base_url: str, api_key: str, session: ServedSession | None = None) -> Any:
+    async def run(self, task: AgentTask, base_url: str, api_key: str, model: str, session: ServedSession | None = None) -> Any:
         """What the function returns.
 
         Args:
             task: what it works on.
             base_url: where its requests go.
             api_key: what its client gives.
+            model: the name that it asks for.
             session: that of these requests, if they have one.
         """
         function = self._function("agent.agent")
         parameters = inspect.signature(function).parameters
         # An object may be called as a function is.
         waits = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
-        given: dict[str, Any] = {"task": task, "session": session, "model": MODEL, "base_url": base_url, "api_key": api_key}
+        given: dict[str, Any] = {"task": task, "session": session, "model": model, "base_url": base_url, "api_key": api_key}
         client = _client(base_url, api_key, waits) if "client" in parameters else contextlib.nullcontext()
         async with client as opened:
             arguments = {name: value for name, value in {**given, "client": opened}.items() if name in parameters}

@@ -48,7 +48,7 @@ class LearnFromUsers:
         if self.user is not None:
             user = ClientAgent(agent=self.user)
             name = f"user-{cast('Any', generate).request}"
-            asked = asyncio.create_task(user.run(task, endpoint.base_url, name))
+            asked = asyncio.create_task(user.run(task, endpoint.base_url, name, endpoint.model))
             _USERS.add(asked)
             asked.add_done_callback(_left)
         rated = asyncio.ensure_future(endpoint.rated())

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -119,6 +121,66 @@ def test_one_that_blocks_is_bounded_where_workers_share_a_process(reasoning_data
             elsewhere.submit(score, failing).result(60.0)
     score(blocking)
     assert threads[-1] is threading.main_thread(), "a process of its own: the reward may use signals"
+
+
+class Retries:
+    """A reward that waits for a service, and passes over whatever goes wrong."""
+
+    def __init__(self, wait: Callable[[], object]) -> None:
+        self._wait = wait
+
+    def __call__(self, completions: Sequence[str], answers: Sequence[str]) -> list[float]:
+        for _ in range(20):
+            try:
+                self._wait()
+            except Exception:  # noqa: BLE001 - what users write
+                continue
+        return [0.0] * len(completions)
+
+
+def computes() -> None:
+    ends = time.monotonic() + 60.0
+    while time.monotonic() < ends:
+        pass
+
+
+def hangs(samples: Sequence[RewardSample]) -> list[float]:
+    time.sleep(60.0)
+    return []
+
+
+@pytest.mark.parametrize(
+    "reward",
+    [Retries(lambda: time.sleep(60.0)), Retries(lambda: threading.Event().wait(60.0)), Retries(computes), sample_reward(hangs)],
+)
+def test_one_that_blocks_is_bounded_in_a_process_of_its_own(reasoning_data: dict[str, Any], new_queue: Any, reward: Any) -> None:
+    """Whatever it does meanwhile; and the signals of the process are as before."""
+    before = signal.getsignal(signal.SIGUSR2)
+    message = r"reward 'toy_reward' said nothing of problem 1 of 'train' within reward\.group_timeout_s = 0\.05 s"
+    with pytest.raises(DeadlineExceeded, match=message):
+        scored(reasoning_data, reward, asked(reasoning_data, new_queue, 1), 1, group_timeout_s=0.05)
+    assert signal.getsignal(signal.SIGUSR2) is before
+
+
+def test_a_function_that_is_not_async_is_bounded_where_workers_share_a_process(
+    reasoning_data: dict[str, Any], new_queue: Any
+) -> None:
+    over = threading.Event()
+
+    @sample_reward
+    def blocking(samples: Sequence[RewardSample]) -> list[float]:
+        over.wait(60.0)
+        return [0.5] * len(samples)
+
+    def score() -> list[GroupReport]:
+        return scored(reasoning_data, blocking, asked(reasoning_data, new_queue, 1), 1, group_timeout_s=0.05)
+
+    with ThreadPoolExecutor(1) as elsewhere:
+        try:
+            with pytest.raises(DeadlineExceeded, match=r"within reward\.group_timeout_s = 0\.05 s"):
+                elsewhere.submit(score).result(60.0)
+        finally:
+            over.set()
 
 
 def test_one_that_holds_up_all_others_is_named(reasoning_data: dict[str, Any], new_queue: Any) -> None:

@@ -156,8 +156,7 @@ class RewardConfig:
     max_concurrent: int = 64
     """Groups that a reward which waits, such as a judge behind a network, is asked about at a time by each worker."""
     group_timeout_s: float = 300.0
-    """Seconds that such a reward may take for one group; on the back-end `local` any function of completions and answers, too.
-    Elsewhere `runner.timeout_s` bounds what blocks."""
+    """Seconds that a reward may take for one group, whether it waits, blocks or computes."""
 
     def __post_init__(self) -> None:
         positive(max_concurrent=self.max_concurrent)

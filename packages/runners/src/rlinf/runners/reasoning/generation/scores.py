@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
+import signal
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Sized
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any, SupportsFloat, cast
 
 from rlinf.core.errors import DeadlineExceeded, NonFiniteError, RLinfError
@@ -65,7 +67,8 @@ class Scorer:
         if not isinstance(reward, SampleReward):
             said = self._bounded(lambda: reward(texts, [answer] * len(texts)), where)
             return _settled(self._checked(said, texts, where))
-        found = reward.score_samples(samples())
+        given = samples()
+        found = cast("Scored | Awaitable[Scored]", self._bounded(lambda: reward.score_samples(given), where))
         if not inspect.isawaitable(found):
             return _settled(self._checked(found, texts, where))
         return asyncio.run_coroutine_threadsafe(self._awaited(found, texts, where), self._running())
@@ -100,11 +103,14 @@ class Scorer:
     def _bounded(self, ask: Callable[[], object], where: str) -> object:
         """What a reward that blocks says, within its deadline.
 
-        A worker with a process of its own calls it in the main thread, where signals of the reward's own work; there the deadline
-        of the phase ends the run. Workers that share a process take turns, and nobody else could notice.
+        A worker with a process of its own calls it in the main thread, where signals of the reward's own work, as those of
+        `math_verify` do. Workers that share a process take turns in other threads.
         """
         if threading.current_thread() is threading.main_thread():
-            return ask()
+            try:
+                return _interrupted(ask, self._config.group_timeout_s)
+            except _OverdueError as error:
+                raise self._silent(where) from error
         said: Future[object] = Future()
 
         def run() -> None:
@@ -160,6 +166,46 @@ class Scorer:
                 found = f"expected a finite score of {name} for {where}, found {score}; the response is {text[:80]!r}"
                 raise NonFiniteError(self._place, found, "Mend the reward: no number can be trained on.")
         return tuple(given)
+
+
+class _OverdueError(BaseException):
+    """A reward has taken too long; no `Exception`, which a reward that tries again would pass over."""
+
+
+def _interrupted(ask: Callable[[], object], seconds: float) -> object:
+    """What a function returns that is called in the main thread and ends after so many seconds.
+
+    A signal ends what waits or computes in Python. Code in C that never looks for signals is not ended: the deadline of the phase
+    (`runner.timeout_s`) then ends the run. Not SIGALRM, as that is what rewards bound themselves with.
+
+    Raises:
+        _OverdueError: it had to be ended.
+    """
+    lock, main, returned = threading.Lock(), threading.main_thread().ident or 0, False
+
+    def remind() -> None:
+        # Under the lock, so that no signal arrives when the former handler, which may end the process, is there again.
+        with lock:
+            if not returned:
+                signal.pthread_kill(main, signal.SIGUSR2)
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise _OverdueError
+
+    watch = threading.Timer(seconds, remind)
+    watch.daemon = True
+    before = signal.signal(signal.SIGUSR2, end)
+    try:
+        watch.start()
+        try:
+            return ask()
+        finally:
+            with lock:
+                returned = True
+    finally:
+        watch.cancel()
+        # None where the handler was not set by Python, and can't be set again.
+        signal.signal(signal.SIGUSR2, signal.SIG_DFL if before is None else before)
 
 
 def _settled(scores: GroupScores) -> Future[GroupScores]:

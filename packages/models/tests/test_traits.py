@@ -22,8 +22,8 @@ from rlinf.models.commands import TEXT, TINY
 JUDGES = ("recap_value_model", "steam_value_model", "sequence_reward")
 """What scores texts or states is no policy."""
 VARIANTS = {
-    "mlp_policy": [{}, {"add_value_head": False, "distribution": "tanh_gaussian"}],
-    "flow_policy": [{}, {"add_value_head": False}],
+    "mlp_policy": [{}, {"add_value_head": False, "distribution": "tanh_gaussian"}, {"num_q_heads": 2}],
+    "flow_policy": [{}, {"add_value_head": False}, {"num_q_heads": 2}],
     "causal_lm": [{"preset": "tiny"}, {"preset": "tiny", "add_value_head": True, "temperature": 0.7}],
     "dsrl": [{}],
     "rlt": [{}],
@@ -52,6 +52,8 @@ def test_traits(name, params):
     assert _is(policy, LanguageModelPolicy) == bool(traits.language)
     assert _is(policy, RealTimeChunkingPolicy) == bool(traits.real_time_chunking)
     assert _is(policy, CompiledPolicy) == bool(traits.compiled)
+    if traits.blocks is False:
+        assert not any(isinstance(module, torch.nn.ModuleList) for module in policy.modules())
     if traits.row_generators:
         _draws_alone(contract, policy)
     if traits.temperature is not None:

@@ -24,10 +24,17 @@ class Sees:
 
     observations: tuple[str, ...] = ()
     num_action_chunks: int = 1
+    max_action_dim: int | None = None
 
     @property
     def traits(self) -> PolicyTraits:
-        return PolicyTraits(observations=self.observations, chunk=self.num_action_chunks, discrete_actions=False)
+        return PolicyTraits(
+            observations=self.observations,
+            chunk=self.num_action_chunks,
+            discrete_actions=False,
+            largest_action=self.max_action_dim,
+            largest_action_key="max_action_dim",
+        )
 
 
 @dataclass(frozen=True)
@@ -82,6 +89,14 @@ def test_the_same_of_an_environment_that_must_be_built_first(toy_data: dict[str,
     ):
         check_spec(cfg, spec(main_images=3))
     check_spec(cfg, spec(wrist_images=3))
+
+
+def test_actions_of_more_numbers_than_the_model_makes_before_any_policy_is_built(toy_data: dict[str, Any]) -> None:
+    cfg = read_embodied(data_of(toy_data, {"env_type": "countdown"}, max_action_dim=6))
+    message = r"^actor\.model\.max_action_dim: 'toy_sees' .* at most 6 numbers, and .* 'countdown' takes 7\. Set it to 7"
+    with pytest.raises(ConfigError, match=message):
+        check_spec(cfg, spec(size=7))
+    check_spec(cfg, spec(size=6))
 
 
 @pytest.mark.parametrize("section", ["train", "eval"])

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from rlinf.core.data import LossOutput
+from rlinf.core.data import ArraySpec, LossOutput
 from rlinf.core.data.offline import OfflineEpisode
 from rlinf.core.errors import ConfigError
 from rlinf.runners.embodied_sft.demonstrations import Demonstrations, Imitation, held_out
+from rlinf.runners.embodied_sft.fitting import Fitting
 
 
 def an_episode(number, length, task="push", last=True):
@@ -48,6 +49,18 @@ def test_what_is_no_number_is_refused_with_its_place(key):
     episode = replace(episode, action=wrong) if key == "action" else replace(episode, observation={"states": wrong})
     with pytest.raises(ConfigError, match=rf"^data: .* found nan in '{key}' of episode 7, step 1, index \[0\]\. Mend the dataset"):
         Demonstrations([an_episode(0, 3), episode], chunk=2, tasks=["push"])
+
+
+@pytest.mark.parametrize("pictures", [False, True])
+def test_before_a_worker_starts_numbers_are_looked_at_and_pictures_are_not_read(pictures):
+    wrong = replace(an_episode(1, 3), action=np.array([[0.0], [np.inf], [0.0]], np.float32))
+    seen = {"states": ArraySpec(shape=(1,), dtype="float32")}
+    seen |= {"main_images": ArraySpec(shape=(4, 4, 3), dtype="uint8")} if pictures else {}
+    source = SimpleNamespace(spec=SimpleNamespace(observation=seen), episodes=lambda: iter([an_episode(0, 3), wrong]))
+    fit = Fitting(SimpleNamespace(), SimpleNamespace(), source, None, "data")
+    told = [str(fault) for fault in fit.not_finite()]
+    place = "data: expected finite numbers, found inf in 'action' of episode 1, step 1, index [0]. Mend the dataset."
+    assert told == ([] if pictures else [place])
 
 
 def test_only_interventions_count_of_what_a_policy_played():

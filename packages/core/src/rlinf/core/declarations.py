@@ -103,6 +103,8 @@ class PolicyTraits:
     """Whether it can decide while its last chunk is still executed (`rlinf.core.capabilities.RealTimeChunkingPolicy`)."""
     compiled: bool | None = None
     """Whether it can be compiled (`rlinf.core.protocols.CompiledPolicy`)."""
+    blocks: bool | None = None
+    """Whether its network has repeated blocks (a `torch.nn.ModuleList` of one class), as gradient checkpointing needs them."""
 
 
 @runtime_checkable

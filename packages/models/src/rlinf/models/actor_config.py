@@ -98,6 +98,7 @@ def acting(
     largest_action_key: str = "",
     sampling: FlowSampling | None = None,
     compiled: bool = False,
+    blocks: bool | None = None,
 ) -> PolicyTraits:
     """The traits of a policy of control steps, whose `add_value_head` decides whether it has a critic; a flow has `sampling`."""
     return PolicyTraits(
@@ -122,6 +123,7 @@ def acting(
         row_generators=True,
         real_time_chunking=sampling is not None,
         compiled=compiled,
+        blocks=blocks,
     )
 
 

@@ -73,6 +73,11 @@ class Gymnasium:
             return gymnasium.registry[bare].max_episode_steps
         return (registered_by(self.module) or {}).get(bare) if self.module and is_there(self.module) else None
 
+    @property
+    def task_names(self) -> tuple[tuple[str, ...], ...]:
+        """No task can be asked for: there is one, that of `env_id`."""
+        return ()
+
     def check(self, place: str) -> None:
         """Refuses a missing simulator and an unknown id; imports neither, but for an id that its module's source does not name.
 

@@ -83,6 +83,7 @@ class FlowPolicyConfig:
             q_functions=self.num_q_heads > 0,
             q_batch_norm=False,
             sampling=self.sampling,
+            blocks=False,
         )
 
     @property

@@ -47,6 +47,8 @@ class MLPPolicyConfig(ActorCriticConfig):
             q_batch_norm=self.q_head == "crossq",
             observations=(STATES,),
             chunk=self.num_action_chunks,
+            # Critics of CrossQ are lists of layers.
+            blocks=None if self.q_head == "crossq" else False,
         )
 
     def build(self, spec: EnvSpec, *, seed: int) -> MLPPolicy:

@@ -7,6 +7,7 @@ import shutil
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TextIO
 
 from rlinf.core.checkpoints.weight_files import find_weights, newest_checkpoint
@@ -126,6 +127,20 @@ def open_run_folder(cfg: RunConfig, planned: RunFolder | None = None) -> RunFold
         problem = f"can't write to '{path}' ({error.strerror})"
         raise ConfigError("runner.logger.log_path", problem, "Name a folder that you may write to.") from error
     return folder
+
+
+def expect_writable(folder: Path) -> None:
+    """Refuses a folder that could not be made, or not be written to; leaves nothing behind.
+
+    Raises:
+        OSError: the system refuses.
+    """
+    there = folder.absolute()
+    while not there.exists():
+        there = there.parent
+    # What a system says of rights is not all: nobody writes to /proc, and nothing below a file.
+    with TemporaryFile(dir=there):
+        pass
 
 
 def make_writable(folder: Path) -> None:

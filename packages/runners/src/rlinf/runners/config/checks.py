@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Final
 
 from rlinf.core.checkpoints.weight_files import expect_whole, find_weights
+from rlinf.core.config.provenance import flatten
 from rlinf.core.data import EnvSpec
 from rlinf.core.declarations import Checks, ChecksRanks, ChecksTasks
 from rlinf.core.errors import CheckpointError, ConfigError, refuse
@@ -14,8 +16,9 @@ from rlinf.core.protocols import Placement
 from rlinf.core.registry import MODELS
 from rlinf.runners.checkpoints.checkpoint import model_of
 from rlinf.runners.checkpoints.resuming import check_resume
+from rlinf.runners.checkpoints.run_folder import expect_writable
 from rlinf.runners.config.schema import RunConfig, TrainingConfig, ranks_of
-from rlinf.runners.config.sections import chosen_parts, keyed_fields, section_of
+from rlinf.runners.config.sections import chosen_parts, keyed_fields, resolved, section_of
 from rlinf.runners.config.statistics import lacking_statistics
 from rlinf.runners.reporting.loggers.registry import KEY, check_logger
 
@@ -38,6 +41,7 @@ def check_run(cfg: RunConfig) -> None:
     for key, path in _weights(cfg):
         _collect(faults, key, lambda path=path, key=key: _check_weights(cfg, key, path))
     _collect(faults, "runner.resume_dir", lambda: check_resume(cfg))
+    faults += _unwritable(cfg)
     for name in cfg.runner.logger.logger_backends:
         _collect(faults, KEY, lambda name=name: check_logger(name))
     refuse(faults)
@@ -120,6 +124,21 @@ def _check_weights(cfg: RunConfig, key: str, path: str) -> None:
     if made is not None and made != wanted and {made, wanted} <= set(MODELS.names()):
         remedy = "Name weights of this model, or set actor.model as in their run."
         raise ConfigError(key, f"the weights in '{file}' are of a '{made}', and actor.model.model_type is '{wanted}'", remedy)
+
+
+def _unwritable(cfg: RunConfig) -> Iterator[ConfigError]:
+    """Folders of recordings that nothing can be written to; where workers are on other nodes, only these know."""
+    if cfg.cluster.get("num_nodes", 1) != 1:
+        return
+    known = flatten(resolved(cfg))
+    for key, path in known.items():
+        section, _, name = key.rpartition(".")
+        if name == "save_dir" and isinstance(path, str) and path and known.get(f"{section}.enabled", True):
+            try:
+                expect_writable(Path(path))
+            except OSError as error:
+                problem = f"can't write to '{path}' ({error.strerror})"
+                yield ConfigError(key, problem, "Name a folder that you may write to.")
 
 
 def _lacking(cfg: RunConfig, *, training: bool) -> list[ConfigError]:

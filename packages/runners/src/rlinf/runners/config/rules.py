@@ -189,6 +189,16 @@ def no_idle_critic(cfg: RunConfig, model: ModelSection) -> ConfigError | None:
     )
 
 
+def has_blocks(cfg: RunConfig, model: ModelSection) -> ConfigError | None:
+    """Gradient checkpointing computes the repeated blocks of a network again, which a model has that is not known to have none."""
+    written = subsection(subsection(cfg.source, "actor"), "fsdp_config")
+    named = subsection(written, "wrap_policy").get("transformer_layer_cls_to_wrap")
+    if not written.get("gradient_checkpointing") or named or traits_of(model.config).blocks is not False:
+        return None
+    problem = f"'{model.model_type}' has no repeated blocks, of which only the inputs could be kept"
+    return ConfigError("actor.fsdp_config.gradient_checkpointing", problem, "Set it to false: there is little to save.")
+
+
 def no_idle_reference(actor: TrainingConfig, *, used: bool, remedy: str) -> ConfigError | None:
     """A trainer that is told to keep a reference policy is also asked for it."""
     trainer = actor.trainer

@@ -22,7 +22,17 @@ from rlinf.core.envs.robots import LetsHumansAct
 from rlinf.core.errors import ConfigError, did_you_mean, refuse
 from rlinf.core.evaluation.results import TaskId
 from rlinf.runners.config.checks import lacking_room
-from rlinf.runners.config.rules import Rule, acts, needs_met, no_idle_critic, no_idle_reference, placement, together, whole_batches
+from rlinf.runners.config.rules import (
+    Rule,
+    acts,
+    has_blocks,
+    needs_met,
+    no_idle_critic,
+    no_idle_reference,
+    placement,
+    together,
+    whole_batches,
+)
 from rlinf.runners.config.schema import ActorConfig
 from rlinf.runners.config.sections import Section, resolved, subsection
 from rlinf.runners.config.statistics import lacking_statistics
@@ -133,6 +143,10 @@ def _batching(cfg: PlayedConfig) -> ConfigError | None:
 
 def _acts(cfg: PlayedConfig) -> ConfigError | None:
     return acts(cfg.actor.model, "Choose a policy.")
+
+
+def _blocks(cfg: EmbodiedConfig) -> ConfigError | None:
+    return has_blocks(cfg, cfg.actor.model)
 
 
 def _sequences(cfg: EmbodiedConfig) -> ConfigError | None:
@@ -271,16 +285,17 @@ def check_spec(cfg: PlayedConfig, spec: EnvSpec, *, of_checkpoint: bool = False)
 
     Raises:
         ConfigError: the environment numbers its actions, and the model makes vectors of numbers; it does not show what the model
-            needs; its episodes are shorter than a chunk of actions; the statistics of the weights are of other actions; or there is
-            no room for what its tasks ask for.
+            needs; its actions have more numbers than the model makes; its episodes are shorter than a chunk of actions; the
+            statistics of the weights are of other actions; or there is no room for what its tasks ask for.
     """
     model, env = f"'{cfg.actor.model.model_type}'", f"env.train.env_type '{cfg.env.train.env_type}'"
     discrete = np.issubdtype(np.dtype(spec.action.dtype), np.integer)
     if discrete and traits_of(cfg.actor.model.config).discrete_actions is False:
         remedy = "Choose an environment with continuous actions, or a model of your own that decides among numbers."
         raise ConfigError("actor.model.model_type", f"{model} makes vectors of numbers, and {env} takes numbered actions", remedy)
-    faults = (_unseen(cfg, spec.observation), _too_long(cfg, env, spec.max_episode_steps))
     actions = spec.action.shape[0] if spec.action.shape else None
+    large = large_actions(cfg.actor.model, actions, f"{env} takes")
+    faults = (_unseen(cfg, spec.observation), _too_long(cfg, env, spec.max_episode_steps), large)
     refuse([*(fault for fault in faults if fault), *(() if of_checkpoint else lacking_statistics(cfg, actions))])
     refuse(lacking_room(cfg, spec))
 
@@ -367,6 +382,7 @@ EMBODIED: Final[Sequence[Rule[EmbodiedConfig]]] = (
     _whole_episodes,
     _sequences,
     _needs,
+    _blocks,
     _granularity,
     _scored,
     _critic,

@@ -107,5 +107,6 @@ def check_co_training(cfg: EmbodiedConfig) -> None:
     fit = Fitting(cfg.actor.model, config.dataset, config.dataset.open(), config.chunk_length, PLACE)
     # What needs no simulator is told before one is built.
     refuse(list(fit.unfit_for_model()))
+    refuse(list(fit.not_finite()))
     spec = described(cfg.env.train)
     refuse([*fit.unknown_keys(spec), *fit.unfit_for_env("env.train", cfg.env.train.env_type, spec)])

@@ -57,7 +57,7 @@ class Demonstrations:
     ) -> None:
         self._episodes, self._chunk = list(episodes), chunk
         for episode in self._episodes:
-            _refuse_not_finite(episode, place)
+            expect_finite(episode, place)
         self._counts = [_counted(episode, interventions) for episode in self._episodes]
         self._columns = columns or {}
         self._executed = [_executed(episode) for episode in self._episodes]
@@ -203,7 +203,12 @@ def held_out(episodes: int, wanted: int | None) -> int:
     return max(1, episodes // 10) if wanted is None else wanted
 
 
-def _refuse_not_finite(episode: OfflineEpisode, place: str) -> None:
+def expect_finite(episode: OfflineEpisode, place: str) -> None:
+    """Refuses an episode in which something is infinite or not a number.
+
+    Raises:
+        ConfigError: the message has the episode, the key and the step.
+    """
     for name, leaf in {**episode.observation, "action": episode.action}.items():
         if not np.issubdtype(leaf.dtype, np.floating) or np.isfinite(leaf).all():
             continue

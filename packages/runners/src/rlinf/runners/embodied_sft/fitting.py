@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from rlinf.core.data import EnvSpec
 from rlinf.core.data.offline import NamesFeatures, OfflineConfig, OfflineSource
 from rlinf.core.declarations import traits_of
 from rlinf.core.errors import ConfigError, did_you_mean
+from rlinf.runners.config.rules import fault_of
 from rlinf.runners.config.schema import ModelSection
 from rlinf.runners.embodied.action_rules import large_actions
-from rlinf.runners.embodied_sft.demonstrations import TEXTS
+from rlinf.runners.embodied_sft.demonstrations import TEXTS, expect_finite
 
 _IMAGE_AXES = 3
 """`[H, W, 3]`."""
@@ -42,6 +44,16 @@ class Fitting:
         shape = self.source.spec.action.shape
         large = large_actions(self.model, shape[0] if shape else None, f"actions of '{self.source.name}' have")
         yield from [] if large is None else [large]
+
+    def not_finite(self) -> Iterator[ConfigError]:
+        """The first number that is infinite or none; of data with pictures nothing, as these are long to read: who learns looks."""
+        if any(len(leaf.shape) >= _IMAGE_AXES for leaf in self.source.spec.observation.values()):
+            return
+        for episode in self.source.episodes():
+            fault = fault_of(partial(expect_finite, episode, self.place))
+            if fault is not None:
+                yield fault
+                return
 
     def _unseen(self) -> Iterator[ConfigError]:
         source = self.source

@@ -13,7 +13,7 @@ from rlinf.core.data.offline import OfflineSource
 from rlinf.core.declarations import KnowsExpert, traits_of
 from rlinf.core.errors import ConfigError, refuse
 from rlinf.core.registry import ENVS
-from rlinf.runners.config.rules import Rule, acts, fault_of, no_idle_critic, placement, together
+from rlinf.runners.config.rules import Rule, acts, fault_of, has_blocks, no_idle_critic, placement, together
 from rlinf.runners.config.sections import Section
 from rlinf.runners.embodied.description import described
 from rlinf.runners.embodied.schema import EvalEnvConfig
@@ -90,6 +90,10 @@ def _critic(cfg: EmbodiedSFTConfig) -> ConfigError | None:
     return no_idle_critic(cfg, cfg.actor.model)
 
 
+def _blocks(cfg: EmbodiedSFTConfig) -> ConfigError | None:
+    return has_blocks(cfg, cfg.actor.model)
+
+
 def _grows(cfg: EmbodiedSFTConfig) -> ConfigError | None:
     return None if cfg.dagger is None else fault_of(lambda: growing(cfg))
 
@@ -100,6 +104,7 @@ EMBODIED_SFT: Final[Sequence[Rule[EmbodiedSFTConfig]]] = (
     _conditioned,
     _no_memory,
     _critic,
+    _blocks,
     no_reference,
     _statistics,
     _plays,
@@ -125,7 +130,7 @@ def check_data(cfg: EmbodiedSFTConfig) -> None:
     # What needs no simulator is told before one is built.
     fit = Fitting(cfg.actor.model, cfg.data.dataset, source, cfg.data.chunk_length, "data")
     refuse([*fit.unfit_for_model(), *_too_few(cfg, source)])
-    refuse(list(_too_few_solved(cfg, source)))
+    refuse([*_too_few_solved(cfg, source), *fit.not_finite()])
     if cfg.data.labels is not None:
         read_labels(cfg.data.labels, len(source))
     spec = None if env is None else described(env)

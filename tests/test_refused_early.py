@@ -1,0 +1,58 @@
+"""What workers would say of a configuration is said before any of them starts."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlinf.core.errors import ConfigError
+from rlinf.runners import check_run
+from rlinf.runners.config.composition import compose_recipe
+from rlinf.runners.task_types import task_type_of
+
+CONFIG = Path(__file__).parents[1] / "apps/embodied/config"
+
+
+def composed(*overrides: str, recipe: str = "cartpole_ppo") -> Any:
+    data = compose_recipe(CONFIG, recipe, overrides).data
+    return task_type_of(data).read(data)
+
+
+CHECKPOINTING = "actor.fsdp_config.gradient_checkpointing"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "override", "message"),
+    [
+        ("cartpole_ppo", f"{CHECKPOINTING}=true", rf"^{CHECKPOINTING}: 'mlp_policy' has no repeated blocks"),
+        ("tabletop_flow_ppo", f"{CHECKPOINTING}=true", rf"^{CHECKPOINTING}: 'flow_policy' has no repeated blocks"),
+        ("cartpole_ppo", "env.eval.tasks=2", r"^env\.eval\.tasks: .*'gymnasium' can't be asked for a task, found 0\. Leave it out"),
+        ("cartpole_ppo", "env.eval.tasks=[push]", r"^env\.eval\.tasks: .*'gymnasium' can't be asked for a task, found 'push'"),
+    ],
+)
+def test_a_key_that_model_or_environment_can_do_nothing_with(recipe: str, override: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        composed(override, recipe=recipe)
+    assert re.search(message, str(caught.value)), str(caught.value)
+
+
+def test_blocks_that_are_named_or_that_a_model_has_are_computed_again() -> None:
+    composed(f"{CHECKPOINTING}=true", "actor.fsdp_config.wrap_policy.transformer_layer_cls_to_wrap=[Linear]")
+    composed(f"{CHECKPOINTING}=true", recipe="tabletop_pi0_ppo")
+
+
+@pytest.mark.parametrize("part", ["train", "eval"])
+def test_a_folder_of_recordings_that_cannot_be_written(tmp_path: Path, part: str) -> None:
+    (tmp_path / "file").touch()
+    key = f"env.{part}.data_collection"
+    given = f"{key}={{export_format: numpy, save_dir: {tmp_path / 'file/recorded'}}}"
+    with pytest.raises(ConfigError, match=rf"^{re.escape(key)}\.save_dir: can't write to '.*recorded' \(Not a directory\)\. Name"):
+        check_run(composed(given))
+    # Elsewhere it may be there; and what records nothing needs no folder.
+    check_run(composed(given, "cluster.num_nodes=2"))
+    check_run(composed(given, f"{key}.enabled=false"))
+    check_run(composed(f"{key}={{export_format: numpy, save_dir: {tmp_path / 'new/recorded'}}}"))
+    assert [path.name for path in tmp_path.iterdir()] == ["file"], "a look leaves nothing behind"

@@ -12,6 +12,7 @@ from env_worker_toy import connected
 from rlinf.core.data import ArraySpec, Decision, EnvSpec, Trajectory
 from rlinf.core.envs.chunks import MaskedActions
 from rlinf.core.registry import ENVS
+from rlinf.runners.embodied.playing import under_way
 from rlinf.runners.embodied.playing.under_way import EpisodeActions
 from rlinf.runners.embodied.rules import read_embodied
 from rlinf.runners.embodied.topology import Reply
@@ -165,6 +166,18 @@ def test_what_does_not_start_twice_alike_is_not_played_again(
     assert not list(tmp_path.iterdir())
     robot.env.load_checkpoint(str(tmp_path))
     assert "does not keep seeds (a real arm)" in caplog.text
+
+
+def test_an_episode_without_an_end_is_kept_up_to_a_bound_and_begins_anew(
+    toy_data: dict[str, Any], queues: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(under_way, "KEPT_BYTES", 3 * 3 * 2 * 4)  # 3 decisions of 2 steps in the 3 environments of a slot, float32
+    first, resumed, anew = (Player(toy_data, queues) for _ in range(3))
+    first.play(0), first.env.save_checkpoint(str(tmp_path))
+    assert {len(env_slot._actions._actions) for env_slot in first.env._env_slots} == {3}
+    resumed.env.load_checkpoint(str(tmp_path))
+    assert "begin anew, so that numbers differ from those of one run: an episode has had more actions than the" in caplog.text
+    assert same(resumed.play(1), anew.play(1))
 
 
 def test_only_as_much_is_kept_as_the_longest_episode_takes() -> None:

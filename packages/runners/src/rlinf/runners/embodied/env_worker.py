@@ -40,7 +40,7 @@ from rlinf.runners.embodied.playing.initial_states import InitialStates, unlike_
 from rlinf.runners.embodied.playing.rows import Bools, Ints, RowCollector, shares
 from rlinf.runners.embodied.playing.slots import Slot
 from rlinf.runners.embodied.playing.tree_files import read_tree, write_tree
-from rlinf.runners.embodied.playing.under_way import ELSEWHERE, episodes_file, unrepeatable
+from rlinf.runners.embodied.playing.under_way import ELSEWHERE, TOO_LONG, episodes_file, forgotten, unrepeatable
 from rlinf.runners.embodied.rules import check_evaluated, check_states
 from rlinf.runners.embodied.schema import EvalEnvConfig, PlayedConfig, TrainEnvConfig
 from rlinf.runners.embodied.topology import Attempt, Interaction, Reply, Topology, answer_queue, request_queue
@@ -138,7 +138,8 @@ class EnvWorker(Worker):
             begin = partial(self._reset, env_slot, episode=of["episode"])
             restored.append(len(of["episode"]) == env_slot.slot.num_envs and env_slot.restore(of, begin))
         if not all(restored):
-            why = unrepeatable(self.cfg.env.train, self._env_slots[0].waived) or ELSEWHERE
+            known = TOO_LONG if any(forgotten(of) for of in saved.values()) else ELSEWHERE
+            why = unrepeatable(self.cfg.env.train, self._env_slots[0].waived) or known
             self.log_warning(f"episodes under way begin anew, so that numbers differ from those of one run: {why}")
 
     @idempotent

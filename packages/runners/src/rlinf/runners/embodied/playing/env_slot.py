@@ -20,7 +20,7 @@ from rlinf.core.evaluation import EpisodeKey, EpisodePlayer, EpisodeProtocol
 from rlinf.core.protocols import Channel
 from rlinf.runners.embodied.playing.episode_memory import EpisodeMemory
 from rlinf.runners.embodied.playing.slots import Slot
-from rlinf.runners.embodied.playing.under_way import EpisodeActions, play_again
+from rlinf.runners.embodied.playing.under_way import EpisodeActions, forgotten, play_again
 from rlinf.runners.embodied.topology import ChunksInExecution, Remembered, Reply, Request
 
 Bools = NDArray[np.bool_]
@@ -173,7 +173,7 @@ class EnvSlot:
             return self._obs
 
         actions = saved.get("actions")
-        fits = actions is None or actions.shape[3:] == self.spec.action.shape
+        fits = not forgotten(saved) if actions is None else actions.shape[3:] == self.spec.action.shape
         self._obs = play_again(self._env, saved, started) if fits else None
         if self._obs is None:
             self.leave()

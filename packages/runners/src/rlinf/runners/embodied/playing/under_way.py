@@ -21,6 +21,10 @@ from rlinf.runners.embodied.schema import TrainEnvConfig
 Bools = NDArray[np.bool_]
 ELSEWHERE: Final = "played again they do not come to where they were, or other workers had them"
 """Why episodes begin anew that could be played again."""
+KEPT_BYTES: Final = 256 * 2**20
+"""Of the newest actions of a slot: enough for 16 environments with 6 numbers each through 700,000 decisions."""
+TOO_LONG: Final = f"an episode has had more actions than the {KEPT_BYTES // 2**20} MiB of each slot that are kept"
+"""Why episodes begin anew of which only the end is known."""
 
 
 def unrepeatable(config: TrainEnvConfig, waived: Mapping[str, str]) -> str:
@@ -41,7 +45,9 @@ def episodes_file(folder: str, rank: int) -> Path:
 
 
 class EpisodeActions:
-    """What was executed in the episode that each environment of a slot is in: as much memory as the longest one takes.
+    """What was executed in the episode that each environment of a slot is in: as much memory as the longest takes, up to a bound.
+
+    Of an episode that goes on beyond it only the end is kept, from which nobody gets to where it is; see `forgotten`.
 
     Args:
         num_envs: environments of the slot.
@@ -61,20 +67,30 @@ class EpisodeActions:
         """Actions `[N, K, *]`, within the bounds; those of the same decision in all environments."""
         self._actions.append(np.array(actions))
         self._count += 1
+        while len(self._actions) > 1 and len(self._actions) * actions.nbytes > KEPT_BYTES:
+            self._actions.popleft()
 
     def saved(self, going: Bools) -> dict[str, Any]:
-        """`count` `[N]`, how many decisions each episode has had, and `actions` `[T, N, K, *]`, the newest last; none if all is 0.
+        """`count` `[N]`, how many decisions each episode has had, and `actions` `[T, N, K, *]`, the newest last.
+
+        No `actions` if all counts are 0, or if what an episode began with was more than is kept.
 
         Args:
             going: `[N]`, the environments whose episodes go on; of the others nothing is kept.
         """
         count = np.where(going, self._count, 0)
-        kept = list(self._actions)[len(self._actions) - int(count.max()) :]
-        return {"count": count, **({"actions": np.stack(kept)} if kept else {})}
+        longest, kept = int(count.max()), list(self._actions)
+        whole = 0 < longest <= len(kept)
+        return {"count": count, **({"actions": np.stack(kept[len(kept) - longest :])} if whole else {})}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Takes over what `saved` returned."""
         self._count, self._actions = saved["count"], deque(saved.get("actions", ()))
+
+
+def forgotten(saved: Mapping[str, Any]) -> bool:
+    """Whether an episode had more actions than were kept, so that it can't be played again; see `EpisodeActions.saved`."""
+    return "actions" not in saved and bool(saved["count"].any())
 
 
 def play_again(env: Any, saved: Mapping[str, Any], begin: Callable[[Bools, Bools], Any]) -> Any:

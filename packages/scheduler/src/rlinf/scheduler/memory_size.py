@@ -31,3 +31,11 @@ def parse_memory(text: str, *, place: str = "memory") -> int:
     if found < 1:
         raise ConfigError(place, f"expected a size above 0, found '{text}'")
     return found
+
+
+def memory_text(value: float) -> str:
+    """Bytes with three digits."""
+    for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if value >= scale:
+            return f"{value / scale:.3g} {unit}"
+    return f"{value:.0f} B" if value else "-"

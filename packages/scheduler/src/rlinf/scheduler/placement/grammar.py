@@ -53,12 +53,13 @@ class Spec:
         return ",".join(_write(part) for part in _parts_of(self.resources))
 
 
-def parse(component_placement: Mapping[str, Any], inventory: Inventory) -> dict[str, Spec]:
+def parse(component_placement: Mapping[str, Any], inventory: Inventory, *, place: str = PLACE) -> dict[str, Spec]:
     """Component → its placement, in the order in which they are written.
 
     Args:
         component_placement: the mapping of the configuration.
         inventory: what the cluster has.
+        place: the dotted path of the mapping, for messages.
 
     Raises:
         PlacementError: the text breaks the grammar, or the cluster can't satisfy it; the message names the component's path.
@@ -67,10 +68,10 @@ def parse(component_placement: Mapping[str, Any], inventory: Inventory) -> dict[
     for key, value in component_placement.items():
         for component in _names(key):
             if not component:
-                raise PlacementError(f"{PLACE}.{key}", "a component without a name", "Write it as `a,b: 0-1`.")
+                raise PlacementError(f"{place}.{key}", "a component without a name", "Write it as `a,b: 0-1`.")
             if component in specs:
-                raise PlacementError(f"{PLACE}.{component}", "placed twice", "Give each component one placement.")
-            specs[component] = _spec(value, f"{PLACE}.{component}", inventory)
+                raise PlacementError(f"{place}.{component}", "placed twice", "Give each component one placement.")
+            specs[component] = _spec(value, f"{place}.{component}", inventory)
     return specs
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,19 +17,20 @@ from rlinf.core.registry import RECIPES
 from rlinf.scheduler.config import ClusterConfig, PlannerConfig, read_cluster
 from rlinf.scheduler.hardware import Inventory, take_inventory
 from rlinf.scheduler.memory_size import parse_memory
+from rlinf.scheduler.placement.grammar import component_names
 from rlinf.scheduler.planner import report
 from rlinf.scheduler.planner.calibration import RECIPE, calibrated
 from rlinf.scheduler.planner.explain import bottleneck, explain, front
 from rlinf.scheduler.planner.fitting import Observed, observe
 from rlinf.scheduler.planner.layout import Machine, Slot
-from rlinf.scheduler.planner.recipes import layout_of, load_profile, machine_of, options_of, space_of
+from rlinf.scheduler.planner.recipes import PROFILE, layout_of, load_profile, machine_of, options_of, space_of
 from rlinf.scheduler.planner.search import Space, search
 from rlinf.scheduler.planner.simulation.simulator import Options, simulate, step_seconds
 from rlinf.scheduler.planner.timeline import seconds, write_trace
 from rlinf.scheduler.planner.workload import Workload
 
 CALIBRATION_S = 1800.0
-SET = "--set"
+SET, TRACE = "--set", "--trace"
 _OF_COMPONENT = ("devices", "parallel", "speed", "items")
 _OF_RUN = ("chunks", "stages", "max_lag")
 
@@ -52,11 +54,13 @@ def plan(args: Sequence[str]) -> int:
     parser.add_argument("--memory", help="memory of a device, such as 80GiB")
     parser.add_argument("--front", action="store_true", help="also the best step for each number of weight versions of lag")
     parser.add_argument("--write", metavar="FILE", help="write the profile there, for cluster.planner.profile")
-    parser.add_argument("--trace", metavar="FILE", help="write the predicted run as a trace, for https://ui.perfetto.dev")
+    parser.add_argument(TRACE, metavar="FILE", help="write the predicted run as a trace, for https://ui.perfetto.dev")
     seconds = "how long the calibration of a recipe may take"
     parser.add_argument("--calibration-s", type=real(0, open_low=True), default=CALIBRATION_S, metavar="SECONDS", help=seconds)
     # `parse_args` would refuse overrides that stand behind an option.
     asked = parser.parse_intermixed_args(list(args))
+    _expect_writable("--write", asked.write)
+    _expect_writable(TRACE, asked.trace)
     with calibrated(asked.profile, timeout_s=asked.calibration_s, tell=_say) as profiles:
         return _plan(asked, profiles)
 
@@ -76,9 +80,12 @@ def _plan(asked: argparse.Namespace, profiles: Sequence[str | Path]) -> int:
     if taken := report.memory(workload):
         _say(taken)
     if observed:
-        _say(report.measured(observed))
+        # A calibration is known by its recipe: its trace goes with its folder.
+        names = asked.profile or [planner.profile]
+        _say(report.measured([replace(run, source=name) for run, name in zip(observed, names, strict=True)]))
     own_s = None
     if cluster is not None and inventory is not None and isinstance(cluster.component_placement, Mapping):
+        _expect_same_run(workload, cluster.component_placement)
         said, own_s = _as_written(cluster.component_placement, inventory, workload, machine, planner)
         _say(f"as the recipe places it: {said}")
     found = search(workload, machine, space)
@@ -98,8 +105,9 @@ def what_if(args: Sequence[str]) -> int:
     parser.add_argument("trace", help="a trace, or the folder of a traced run")
     change = "COMPONENT.devices=4 or 0-3, COMPONENT.parallel=2, COMPONENT.speed=2, COMPONENT.items=2, chunks=2, stages=2, max_lag=1"
     parser.add_argument(SET, action="append", default=[], metavar="KEY=VALUE", dest="changes", required=True, help=change)
-    parser.add_argument("--trace", metavar="FILE", dest="target", help="write the changed run as a trace")
+    parser.add_argument(TRACE, metavar="FILE", dest="target", help="write the changed run as a trace")
     asked = parser.parse_args(list(args))
+    _expect_writable(TRACE, asked.target)
     run = observe(asked.trace)
     before = Situation(run.workload, run.layout, Options())
     after = changed(before, asked.changes)
@@ -264,6 +272,29 @@ def _as_written(
         return report.prediction(workload, machine, layout, options), step_seconds(workload, machine, layout, options)
     except PlacementError as error:
         return f"not known: {error}", None
+
+
+def _expect_same_run(workload: Workload, placement: Mapping[str, Any]) -> None:
+    """Refuses a profile of components that the recipe does not place: it is that of another kind of run."""
+    placed = component_names(placement)
+    other = [name for name in workload.components if name not in placed]
+    if other:
+        problem = f"the profile has {', '.join(workload.components)}, and the recipe places no {other[0]}, but {', '.join(placed)}"
+        raise ConfigError(PROFILE, problem, "Name the profile of such a run.")
+
+
+def _expect_writable(option: str, file: str | None) -> None:
+    """Refuses a file that can't be written, before anything is measured for it."""
+    if file is None:
+        return
+    target = Path(file)
+    folder = target.parent
+    if target.is_dir():
+        raise ConfigError(option, f"'{file}' is a folder", "Name a file.")
+    if not folder.is_dir():
+        raise ConfigError(option, f"there is no folder '{folder}'", "Make it, or name another file.")
+    if not os.access(target if target.exists() else folder, os.W_OK):
+        raise ConfigError(option, f"'{file}' can't be written: permission denied", "Name another file.")
 
 
 def _say(text: str) -> None:

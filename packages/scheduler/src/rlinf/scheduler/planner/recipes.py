@@ -21,7 +21,8 @@ from rlinf.scheduler.planner.workload import Workload
 from rlinf.scheduler.trace.reading import trace_file
 
 PROFILE = "cluster.planner.profile"
-_MAKE = "Run once with cluster.tracer.enabled=true and a placement of your own, then: rlinf plan --profile RUN_FOLDER --write FILE."
+PINNED = "cluster.planner.pinned"
+_MAKE = "Measure it in a few steps of a placement of your own: rlinf plan RECIPE.yaml --profile RECIPE.yaml --write FILE."
 
 
 def load_profile(paths: Sequence[str | Path]) -> tuple[Workload, list[Observed]]:
@@ -37,7 +38,11 @@ def load_profile(paths: Sequence[str | Path]) -> tuple[Workload, list[Observed]]
         if not Path(path).exists():
             raise ConfigError(PROFILE, f"there is no '{path}'", _MAKE)
     files = [trace_file(path) for path in paths]
-    if len(files) == 1 and files[0].is_file() and not _is_trace(files[0]):
+    profiles = [file for file in files if file.is_file() and not _is_trace(file)]
+    if profiles and len(files) > 1:
+        problem = f"'{profiles[0]}' is a profile, beside which {len(files) - 1} more are given; only traces are put together"
+        raise ConfigError(PROFILE, problem, "Give the profile alone, or the traces.")
+    if profiles:
         return Workload.read(files[0]), []
     observed = fitted(files)
     return observed[0].workload, observed
@@ -68,21 +73,26 @@ def machine_of(inventory: Inventory, planner: PlannerConfig) -> Machine:
     return Machine(devices=inventory.accelerators, per_node=per_node, memory=memory, virtual=virtual, cores=cores)
 
 
-def layout_of(component_placement: Mapping[str, Any], inventory: Inventory) -> dict[str, Slot]:
+def layout_of(component_placement: Mapping[str, Any], inventory: Inventory, *, place: str = PLACE) -> dict[str, Slot]:
     """The devices of each component of a written placement, but for those on nodes and robots.
+
+    Args:
+        component_placement: the mapping of the configuration.
+        inventory: what the cluster has.
+        place: the dotted path of the mapping, for messages.
 
     Raises:
         PlacementError: the placement has a fault, or its devices are no range.
     """
     found: dict[str, Slot] = {}
-    for name, spec in parse(component_placement, inventory).items():
-        processes = as_written(spec).plan(inventory, place=f"{PLACE}.{name}")
+    for name, spec in parse(component_placement, inventory, place=place).items():
+        processes = as_written(spec).plan(inventory, place=f"{place}.{name}")
         if not processes[0].devices:
             continue
         different = sorted({process.devices for process in processes})
         used = sorted({device for each in different for device in each})
         if used != list(range(used[0], used[-1] + 1)) or len({len(each) for each in different}) > 1:
-            raise PlacementError(f"{PLACE}.{name}", "the planner knows ranges of devices with as many for each process only")
+            raise PlacementError(f"{place}.{name}", "the planner knows ranges of devices with as many for each process only")
         # Processes that share a device are profiled together: one stands for all.
         found[name] = Slot(used[0], len(used), len(different[0]))
     return found
@@ -99,11 +109,11 @@ def space_of(planner: PlannerConfig, inventory: Inventory, workload: Workload) -
     Raises:
         PlacementError: a pinned component has a fault, or the profile does not know it.
     """
-    slots = layout_of(planner.pinned, inventory)
+    slots = layout_of(planner.pinned, inventory, place=PINNED)
     unknown = [name for name in slots if name not in workload.components]
     if unknown:
         known = ", ".join(workload.components)
-        raise PlacementError(f"cluster.planner.pinned.{unknown[0]}", "the profile has no such component", f"It has {known}.")
+        raise PlacementError(f"{PINNED}.{unknown[0]}", "the profile has no such component", f"It has {known}.")
     return Space(chunks=(planner.chunks,), stages=(planner.stages,), max_lag=planner.max_lag, pinned=slots)
 
 

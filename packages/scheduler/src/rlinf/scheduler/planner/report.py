@@ -7,6 +7,7 @@ from statistics import median
 
 import numpy as np
 
+from rlinf.scheduler.memory_size import memory_text
 from rlinf.scheduler.placement.grammar import PLACE
 from rlinf.scheduler.planner.costs import Memory
 from rlinf.scheduler.planner.explain import Explanation, More, Step, interval
@@ -78,10 +79,10 @@ def memory(workload: Workload) -> str:
     rows: list[tuple[object, ...]] = []
     for name in workload.order:
         held = workload.components[name].memory
-        state = [size(getattr(held, part)) for part in ("weights", "gradients", "optimizer")]
+        state = [memory_text(getattr(held, part)) for part in ("weights", "gradients", "optimizer")]
         items = workload.components[name].items
-        each = [size(fixed + per_item * items) for fixed, per_item in _growing(held)]
-        rows.append((name, *state, *each, size(held.fixed), "over its devices" if held.sharded else ""))
+        each = [memory_text(fixed + per_item * items) for fixed, per_item in _growing(held)]
+        rows.append((name, *state, *each, memory_text(held.fixed), "over its devices" if held.sharded else ""))
     if all(value == "-" for row in rows for value in row[1:-1]):
         return ""
     head = ("memory of", "weights", "gradients", "optimizer", "cache", "simulator", "other", "divided")
@@ -90,14 +91,6 @@ def memory(workload: Workload) -> str:
 
 def _growing(held: Memory) -> tuple[tuple[float, float], tuple[float, float]]:
     return (held.cache, held.cache_per_item), (held.simulator, held.simulator_per_item)
-
-
-def size(value: float) -> str:
-    """Bytes with three digits."""
-    for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if value >= scale:
-            return f"{value / scale:.3g} {unit}"
-    return f"{value:.0f} B" if value else "-"
 
 
 def prediction(workload: Workload, machine: Machine, layout: Layout, options: Options) -> str:
@@ -141,7 +134,7 @@ def devices(simulation: Simulation, layout: Layout) -> str:
             continue
         here, share, peak = looks(start)
         names = ", ".join(here) if isinstance(here, tuple) else ""  # pyright: ignore[reportUnknownArgumentType]
-        taken = size(peak) if isinstance(peak, float) and peak else "not in the profile" if here else "-"
+        taken = memory_text(peak) if isinstance(peak, float) and peak else "not in the profile" if here else "-"
         rows.append((str(start) if device == start + 1 else f"{start}-{device - 1}", f"{share:.0%}", taken, names or "idle"))
         start = device
     head = ("device", "works", "peak memory", "components")
@@ -154,7 +147,7 @@ def machine(of: Machine) -> str:
     nodes = f" in {of.nodes} nodes of {of.per_node}" if of.nodes > 1 else ""
     text = f"planned for {_counted(of.devices, _kind(of))}{nodes}"
     if of.memory is not None:
-        text += f" with {size(of.memory)} of memory each"
+        text += f" with {memory_text(of.memory)} of memory each"
     if of.virtual and of.cores:
         where = " of a node" if of.nodes > 1 else ""
         text += f"; processes share the {_counted(of.cores, 'CPU core')}{where}, one for each accelerator of one that works"

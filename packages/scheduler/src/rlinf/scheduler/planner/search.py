@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from rlinf.core.errors import PlacementError
+from rlinf.scheduler.memory_size import memory_text
 from rlinf.scheduler.placement.grammar import PLACE
 from rlinf.scheduler.planner.bounds import Bounds, Share
 from rlinf.scheduler.planner.choices import Choices, kind, relation
@@ -179,7 +180,7 @@ class _Search:
         if exact:
             lower = max(lower, self._prove(lower))
         if not self._best:
-            raise PlacementError(PLACE, self._why_none(sizes), "Take more devices, or allow more in the profile.")
+            raise PlacementError(PLACE, self._why_none(sizes), "Take more devices, or some with more memory.")
         best = self._best[0]
         return Plan(
             best=best,
@@ -363,7 +364,7 @@ class _Search:
             if not each:
                 sizes = ", ".join(map(str, self._workload.components[name].costs))
                 return f"{name} has no place on {self._machine.devices} devices, with {sizes} for each process"
-        return f"no layout on {self._machine.devices} devices fits into {self._machine.memory or 0:.3g} bytes each"
+        return f"no layout on {self._machine.devices} devices fits into {memory_text(self._machine.memory or 0)} each"
 
 
 def effort(workload: Workload, layout: Layout, options: Options) -> float:

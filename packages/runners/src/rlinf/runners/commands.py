@@ -14,8 +14,9 @@ from rlinf.core.installing import install_command
 from rlinf.core.protocols import Placement
 from rlinf.core.registry import CLUSTERS
 from rlinf.runners.checkpoints.run_folder import open_run_folder, run_folder
-from rlinf.runners.config.checks import check_evaluation, check_ranks, check_run
+from rlinf.runners.config.checks import check_chosen, check_evaluation, check_ranks, check_run
 from rlinf.runners.config.composition import Composition, compose_file, parse_command_line
+from rlinf.runners.config.rules import AUTO
 from rlinf.runners.config.schema import RunConfig, TrainingConfig
 from rlinf.runners.config.sections import section_of
 from rlinf.runners.entry import run_app
@@ -145,6 +146,8 @@ def run_recipe(composition: Composition) -> int:
     check_run(cfg)
     planned = run_folder(cfg)
     with _cluster({**cfg.cluster, "log_dir": str(planned.path)}) as cluster:
+        if cfg.cluster.get("component_placement") == AUTO:
+            check_chosen(task_type.read, composition.data, cluster.config.component_placement)
         check_ranks(cfg, cluster.placement)
         # Last, as it reads all problems, or starts a simulator.
         if task_type.check is not None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from rlinf.core.checkpoints.weight_files import expect_whole, find_weights
 from rlinf.core.config.provenance import flatten
 from rlinf.core.data import EnvSpec
 from rlinf.core.declarations import Checks, ChecksRanks, ChecksTasks
-from rlinf.core.errors import CheckpointError, ConfigError, refuse
+from rlinf.core.errors import CheckpointError, ConfigError, each_fault, refuse
 from rlinf.core.protocols import Placement
 from rlinf.core.registry import MODELS
 from rlinf.runners.checkpoints.checkpoint import model_of
@@ -62,6 +62,25 @@ def check_ranks(cfg: RunConfig, placement: Placement) -> None:
     if actor is None or not isinstance(actor.trainer, ChecksRanks):
         return
     actor.trainer.check_ranks(ranks_of(placement, "actor"), one_process=cfg.cluster.get("backend") == "local")
+
+
+def check_chosen(read: Callable[[Mapping[str, Any]], object], data: Mapping[str, Any], chosen: Mapping[str, Any]) -> None:
+    """Refuses a placement that the planner chose if the run would not have been read with it, such as by a profile of another run.
+
+    Args:
+        read: reads a configuration, and refuses it.
+        data: the configuration, without a placement.
+        chosen: the placement.
+
+    Raises:
+        ConfigError: one line for each fault.
+    """
+    try:
+        read({**data, "cluster": {**data["cluster"], "component_placement": dict(chosen)}})
+    except ConfigError as error:
+        remedy = "Profile this recipe, or say where the component stays: cluster.planner.pinned."
+        told = f"by cluster.planner.profile auto placed {', '.join(chosen)}"
+        refuse([type(fault)(fault.place, f"{told}: {fault.problem}", remedy) for fault in each_fault(error)])
 
 
 def check_evaluation(cfg: RunConfig, *, of_checkpoint: bool = False) -> None:

@@ -1,6 +1,7 @@
 """Which values of a configuration are paths, and where they lead from another directory or after the run was moved.
 
-A value is a path if its key says so: `path`, `dir`, `folder`, `file`, `root`, or a plural of one, alone or after an underscore.
+A value is a path if its key says so: `path`, `dir`, `folder`, `file`, `root`, `profile`, or a plural of one, alone or after an
+underscore.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-_KEY = re.compile(r"(.*_)?(path|dir|folder|file|root)s?")
+_KEY = re.compile(r"(.*_)?(path|dir|folder|file|root|profile)s?")
 _LOGS = "log_path"
 _WRITTEN = (_LOGS, "save_dir")
 """Paths that a run makes, so that they need not be there."""

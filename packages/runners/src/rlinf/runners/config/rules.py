@@ -23,6 +23,8 @@ Rule = Callable[[C], ConfigError | None]
 Unmet = Mapping[Need, str]
 """What a run can't give, and what to do about each."""
 
+AUTO: Final = "auto"
+"""A `cluster.component_placement` that the planner chooses."""
 NEEDS: Final[Mapping[Need, str]] = {
     "value": "a critic",
     "target": "targets for a critic, which the advantage does not have",
@@ -83,12 +85,24 @@ def work_can_move(cfg: RunConfig) -> ConfigError | None:
     return ConfigError("cluster.auto_scheduler.policy", problem, "Set it to never; reasoning runs know others.")
 
 
-def placement(cluster: Mapping[str, Any], required: Sequence[str], optional: Sequence[str] = ()) -> ConfigError | None:
-    """Every component is placed, and no other. Without the section, whoever makes the cluster places them."""
+def placement(
+    cluster: Mapping[str, Any], required: Sequence[str], optional: Sequence[str] = (), *, stages: int = 1, max_lag: int = 0
+) -> ConfigError | None:
+    """Every component is placed, and no other. Without the section, whoever makes the cluster places them.
+
+    Args:
+        cluster: the section.
+        required: the components of the run.
+        optional: those that it can do without.
+        stages: `rollout.pipeline_stage_num`.
+        max_lag: `rollout.max_lag`.
+    """
     place = "cluster.component_placement"
     written: object = cluster.get("component_placement")
-    if written is None or written == "auto":
+    if written is None:
         return None
+    if written == AUTO:
+        return together(_planned_otherwise(cluster, stages, max_lag))
     if not isinstance(written, Mapping):
         problem = f"expected a section with the components {', '.join(required)}, or auto, found {written!r}"
         return ConfigError(place, problem)
@@ -101,6 +115,16 @@ def placement(cluster: Mapping[str, Any], required: Sequence[str], optional: Seq
     placed = f"Placed: {', '.join(names) or 'none'}."
     faults += [ConfigError(f"{place}.{name}", "this component is not placed", placed) for name in missing]
     return together(faults)
+
+
+def _planned_otherwise(cluster: Mapping[str, Any], stages: int, max_lag: int) -> Iterator[ConfigError]:
+    """What the planner would simulate otherwise than the run does it: it knows its own section only."""
+    planner = cast("Mapping[str, Any]", cluster.get("planner") or {})
+    for key, own, default, value in (("stages", "pipeline_stage_num", 1, stages), ("max_lag", "max_lag", 0, max_lag)):
+        planned = planner.get(key, default)
+        if planned != value:
+            problem = f"the planner would place a run with {planned}, and rollout.{own} is {value}"
+            yield ConfigError(f"cluster.planner.{key}", problem, f"Set it to {value}.")
 
 
 def whole_batches(batch: int, total: int, *, of: str, made: str, part: str = "an iteration") -> ConfigError | None:

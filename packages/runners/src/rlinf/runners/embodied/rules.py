@@ -52,7 +52,7 @@ def _intervened(cfg: EmbodiedConfig) -> ConfigError | None:
 
 
 def _placement(cfg: PlayedConfig) -> ConfigError | None:
-    return placement(cfg.cluster, ("actor", "rollout", "env"))
+    return placement(cfg.cluster, ("actor", "rollout", "env"), stages=cfg.rollout.pipeline_stage_num, max_lag=cfg.max_lag)
 
 
 def _batches(cfg: EmbodiedConfig) -> ConfigError | None:

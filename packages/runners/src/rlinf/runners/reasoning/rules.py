@@ -32,7 +32,7 @@ _REWARD: Final = "Let it take the two lists alone, or decorate a function of sam
 
 
 def _placement(cfg: ReasoningConfig) -> ConfigError | None:
-    return placement(cfg.cluster, ("actor", "rollout", "reward"), cfg.optional_components)
+    return placement(cfg.cluster, ("actor", "rollout", "reward"), cfg.optional_components, max_lag=cfg.rollout.max_lag)
 
 
 def _batches(cfg: ReasoningConfig) -> ConfigError | None:

@@ -81,7 +81,7 @@ def no_aftermath(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlinf.core.cluster.futures.AFTERMATH_S", 0.0)
 
 
-def test_a_worker_may_die_while_another_one_is_built_anew() -> None:
+def test_a_worker_may_die_while_another_one_is_built_anew(capsys: pytest.CaptureFixture[str]) -> None:
     """A cluster ends a wait, and the run with it, if nobody has seen a failure. So that of another worker must be; it is next."""
     parts, looks = [Call(), Call()], list[int]()
     parts[1].end(1)
@@ -104,6 +104,9 @@ def test_a_worker_may_die_while_another_one_is_built_anew() -> None:
     assert iteration.again == {1: Attempt(1, 1), 0: Attempt(0, 1)}
     assert set(iteration.env.parts) == set(group.played), "both play once more"
     assert restarts.count == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"env[{rank}] was built anew; it plays its share of iteration 1 once more, and 0 episodes are dropped" for rank in (1, 0)
+    ]
 
 
 def test_a_worker_that_can_not_be_built_ends_the_run() -> None:

@@ -140,7 +140,7 @@ def test_a_death_is_named_and_the_rank_comes_back(group: Any, how: str, words: s
         group.execute_on(1).die(how).wait()
     text = str(caught.value)
     assert text.startswith(f"mortal[1] failed in die(): the process died ({words}), pid {before[1]}")
-    assert "die() may not run twice" in text
+    assert "it is started again. die() may not run twice by itself: its caller begins it once more, or the run ends" in text
     assert "INFO: farewell" in caught.value.remote_traceback
     after = group.pid().wait()
     assert after[0] == before[0]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -135,9 +136,12 @@ class EnvRestarts:
         lost = {step: each for step, each in iterations.items() if failed(each.env.parts[rank])}
         for step, iteration in sorted(lost.items()):
             self._play_again(topology, step, iteration, Attempt(rank, restarts))
+        dropped = 0
         if lost or self._cfg.env.train.auto_reset:
             # Each environment was in one, or about to begin one.
-            self.dropped_episodes += sum(slot.num_envs for slot in topology.of_env(rank))
+            dropped = sum(slot.num_envs for slot in topology.of_env(rank))
+        self.dropped_episodes += dropped
+        sys.stderr.write(f"{self._env.name}[{rank}] was built anew; {_what_follows(lost)}, and {dropped} episodes are dropped\n")
 
     def _build(self, call: Future[Any], iterations: Mapping[int, Iteration]) -> None:
         """Waits while a worker is built anew. Another one that dies meanwhile is next; unseen, its failure would end the run."""
@@ -173,3 +177,9 @@ class EnvRestarts:
     def _counted(self) -> list[int]:
         group: Any = self._env
         return list(group.restarts)
+
+
+def _what_follows(lost: Iterable[int]) -> str:
+    """What becomes of the iterations that a process has not played to the end."""
+    numbers = " and ".join(str(step + 1) for step in sorted(lost))
+    return f"it plays its share of iteration {numbers} once more" if numbers else "it had played all that was begun"

@@ -267,7 +267,8 @@ class RayProcess:
         """Ends the calls that may not run twice."""
         for call in list(self.calls):
             if not call.reissuable:
-                problem = f"{error.problem}; it is started again, but {call.method}() may not run twice: it isn't idempotent"
+                again = f"{call.method}() may not run twice by itself: its caller begins it once more, or the run ends"
+                problem = f"{error.problem}; it is started again. {again}"
                 call.end(error=WorkerError(error.group, error.rank, call.method, problem, remote_traceback=error.remote_traceback))
 
     def _restart(self) -> WorkerError | None:

@@ -248,12 +248,55 @@ def test_a_file_of_a_folder_is_chosen_as_hydra_does(
     assert {path: composed.provenance[path] for path in leaves} == {path: f"{name}.yaml" for path, name in whose.items()}
 
 
-def test_a_choice_that_refers_to_another_is_left_to_hydra(recipes: Path) -> None:
+@pytest.mark.parametrize(
+    ("defaults", "overrides", "leaves"),
+    [
+        (
+            "[size: small, 'model@actor.model': '${size}', _self_]",
+            [],
+            {"runner.steps": (3, "size/small"), "actor.model.width": (4, "model/small")},
+        ),
+        (
+            "['model@actor.model': '${size}', size: small]",
+            ["size=large"],
+            {"runner.steps": (5, "size/large"), "actor.model.width": (9, "model/large")},
+        ),
+        ("[size: small, 'model/${size}@here', _self_]", [], {"runner.steps": (3, "size/small"), "here.width": (4, "model/small")}),
+        (
+            "[size: small, model: 'of_${size}_${robot}', robot: arm]",
+            [],
+            {"runner.steps": (3, "size/small"), "robot.arms": (1, "robot/arm"), "model.width": (6, "model/of_small_arm")},
+        ),
+        ("[size: small, optional model: 'no_${size}']", [], {"runner.steps": (3, "size/small")}),
+    ],
+)
+def test_a_default_that_refers_to_a_choice_says_whose_its_values_are(
+    recipes: Path, defaults: str, overrides: list[str], leaves: dict[str, tuple[int, str]]
+) -> None:
+    for name, text in (
+        ("size/small", "# @package runner\nsteps: 3\n"),
+        ("size/large", "# @package runner\nsteps: 5\n"),
+        ("robot/arm", "arms: 1\n"),
+        ("model/small", "width: 4\n"),
+        ("model/large", "width: 9\n"),
+        ("model/of_small_arm", "width: 6\n"),
+        ("mine", f"defaults: {defaults}\nkind: mine\n"),
+    ):
+        (recipes / name).parent.mkdir(exist_ok=True)
+        (recipes / f"{name}.yaml").write_text(text)
+    composed = compose_recipe(recipes, "mine", overrides)
+    assert flatten(composed.data) == {"kind": "mine", **{path: value for path, (value, _) in leaves.items()}}
+    assert {path: composed.provenance[path] for path in leaves} == {path: f"{file}.yaml" for path, (_, file) in leaves.items()}
+
+
+def test_an_override_that_refers_to_a_choice_is_one(recipes: Path) -> None:
     (recipes / "model").mkdir()
     (recipes / "model/tiny.yaml").write_text("width: 4\n")
     (recipes / "model/tall.yaml").write_text("height: 5\n")
     (recipes / "mine.yaml").write_text("defaults: [model: tiny, optional nothing: tall, override model: '${nothing}', _self_]\n")
-    assert compose_recipe(recipes, "mine").data == {"model": {"height": 5}}
+    composed = compose_recipe(recipes, "mine")
+    assert composed.data == {"model": {"height": 5}}
+    assert composed.provenance["model.height"] == "model/tall.yaml"
 
 
 @pytest.mark.parametrize(

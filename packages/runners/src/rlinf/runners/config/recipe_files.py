@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -154,12 +154,14 @@ class _Files:
     """What is chosen elsewhere than where the choice stands, by its name; None if nothing is."""
     added: Sequence[Mapping[str, Any]]
     """What is appended to the defaults of the recipe."""
+    known: dict[str, str] = field(default_factory=dict[str, str])
+    """What is chosen from each folder, by the name of the choice; filled while files are read."""
 
     def layers(self, entry: _Entry, outer: str, parents: tuple[str, ...]) -> list[Layer]:
         name = entry.name
         path = _file(self.folders, name)
         if path is None:
-            # Hydra resolves a name that refers to a choice elsewhere in the list.
+            # Hydra says what is wrong with a reference that leads nowhere.
             if entry.optional or "${" in name:
                 return []
             raise self._missing(name, parents)
@@ -182,13 +184,27 @@ class _Files:
             if each.override:
                 self.choices.setdefault(each.choice_in(package), each.options)
         own = Layer(file, {_join(package, key): value for key, value in flatten(sections).items() if key})
-        found = list[Layer]()
+        found = [list[Layer]() for _ in entries]
+        referring: list[tuple[int, _Entry]] = []
         # As Hydra, the last first: what is overridden there counts in what stands before it.
-        for each in reversed(entries):
+        for at, each in reversed(list(enumerate(entries))):
             for chosen in reversed(self._chosen(each, package)):
+                if "${" in chosen.name:
+                    referring.append((at, chosen))
+                    continue
                 below = [own] if chosen.name == _SELF else self.layers(chosen, package, (*parents, name))
-                found = [*below, *found]
-        return found
+                found[at] = [*below, *found[at]]
+        # And what refers to choices after all that it may refer to.
+        for at, each in referring:
+            found[at] = self.layers(replace(each, name=self._resolved(each.name)), package, (*parents, name))
+        return [layer for layers in found for layer in layers]
+
+    def _resolved(self, name: str) -> str:
+        """A name with `${folder}` for what is chosen from a folder; as it is where there is no such choice, which Hydra refuses."""
+        try:
+            return str(OmegaConf.create({**self.known, "": name})[""])
+        except OmegaConfBaseException:
+            return name
 
     def _chosen(self, entry: _Entry, outer: str) -> list[_Entry]:
         """What stands for an entry: what is chosen from its folder, here or elsewhere; nothing for one that overrides."""
@@ -196,10 +212,12 @@ class _Files:
             return [] if entry.override else [entry]
         choice = entry.choice_in(outer)
         options: object = self.choices.get(choice, entry.options)
+        if isinstance(options, str):
+            self.known[choice] = options
         names = cast("list[object]", options) if isinstance(options, list) else [] if options is None else [options]
         chosen = [replace(entry, name=f"{entry.group}/{str(each).removesuffix('.yaml')}") for each in names]
         for each, one in zip(names, chosen, strict=True):
-            # What is optional may be missing, and Hydra resolves what refers to a choice elsewhere in the list.
+            # What is optional may be missing, and what refers to a choice elsewhere is known when all are.
             missing = _file(self.folders, one.name) is None and not entry.optional and "${" not in one.name
             if missing and choice in self.choices:
                 known = {path.stem for folder in self.folders for path in (folder / entry.group).glob("*.yaml")}

@@ -50,25 +50,50 @@ def make(
         raise ConfigError("env", f"the task '{task_id}' has no step limit of its own", "Set max_episode_steps.")
     if config.obs_mode != "state" and renderer is None:
         raise ConfigError("env.obs_mode", f"'{config.obs_mode}' needs a working Vulkan driver", f"{_INSTALL_VULKAN}.")
+    batched = _on_gpu(config, num_envs)
+    backend = "physx_cuda" if batched else "physx_cpu"
+    build = partial(build_simulation, config, task_id, sim_backend=backend, renderer=renderer, rendered=render)
+    if not batched:
+        camera = partial(_camera, task_id, renderer=renderer) if render else None
+        rendered = renderer is not None and (render or config.obs_mode != "state")
+        return _one_by_one(config, num_envs, build, limit, ignore_terminations, rendered=rendered, camera=camera)
+    from rlinf.envs.maniskill._gpu import make_batched
+
+    return make_batched(
+        build(num_envs=num_envs),
+        obs_mode=config.obs_mode,
+        description=config.description,
+        arrays=config.arrays,
+        exact_resets=config.exact_resets,
+        limit=limit,
+        ignore_terminations=ignore_terminations,
+        render=render,
+    )
+
+
+def _on_gpu(config: ManiSkill, num_envs: int) -> bool:
+    """Whether all environments are one simulation on a GPU.
+
+    Raises:
+        ConfigError: they are to be, and there is none.
+    """
     cuda = torch.cuda.is_available()
     if config.sim_backend == "gpu" and not cuda:
         raise ConfigError("env.sim_backend", "'gpu' needs a CUDA device, found none", "Use sim_backend: cpu.")
-    if config.sim_backend == "gpu" or (config.sim_backend == "auto" and cuda and num_envs > 1):
-        from rlinf.envs.maniskill._gpu import make_batched
+    return config.sim_backend == "gpu" or (config.sim_backend == "auto" and cuda and num_envs > 1)
 
-        build = partial(build_simulation, config, task_id, sim_backend="physx_cuda", renderer=renderer, rendered=render)
-        return make_batched(
-            build(num_envs=num_envs),
-            obs_mode=config.obs_mode,
-            description=config.description,
-            arrays=config.arrays,
-            exact_resets=config.exact_resets,
-            limit=limit,
-            ignore_terminations=ignore_terminations,
-            render=render,
-        )
-    build = partial(build_simulation, config, task_id, sim_backend="physx_cpu", renderer=renderer, rendered=render)
-    rendered = renderer is not None and (render or config.obs_mode != "state")
+
+def _one_by_one(
+    config: ManiSkill,
+    num_envs: int,
+    build: Callable[..., Any],
+    limit: int,
+    ignore_terminations: bool,
+    *,
+    rendered: bool,
+    camera: Callable[[list[_Task]], Camera] | None,
+) -> VectorEnv[Any, Any, Any]:
+    """A simulation on the CPU for each environment; `camera` is given all of them."""
     tasks: list[_Task] = []
     scripted = has_expert(config.task_id, config.control_mode, config.kwargs)
 
@@ -80,12 +105,12 @@ def make(
         return assemble(
             [task] * num_envs,
             max_episode_steps=limit,
-            camera=_camera(task_id, tasks, renderer) if render else None,
+            camera=None if camera is None else camera(tasks),
             vector=ExpertVectorEnv if scripted else None,
         )
 
 
-def _camera(task_id: str, tasks: list[_Task], renderer: str | None) -> Camera:
+def _camera(task_id: str, tasks: list[_Task], *, renderer: str | None) -> Camera:
     if renderer is not None:
         return partial(_render_frame, tasks)
     logger.warning("ManiSkill can't render here (no Vulkan device): videos of %s are drawn schematics", task_id)

@@ -26,6 +26,9 @@ from rlinf.scheduler.transport.transport import DRIVER
 LOAD, OFFLOAD = "load", "offload"
 """The timers of a worker in which it comes to its devices, and leaves them."""
 
+_Samples = dict[tuple[str, int], list[tuple[float, float]]]
+"""By component and devices of one process: of each call the share of the step's items, and its seconds."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
@@ -73,38 +76,10 @@ def fitted(paths: Sequence[str | Path]) -> list[Observed]:
     """
     runs = [_Run(path) for path in paths]
     first = runs[0]
-    for run in runs[1:]:
-        if set(run.slots) != set(first.slots):
-            problem = f"has the components {', '.join(run.slots)}, where '{first.path}' has {', '.join(first.slots)}"
-            raise ConfigError(f"trace '{run.path}'", problem, "Profile runs of one recipe.")
-    points: dict[tuple[str, int], list[tuple[float, float]]] = {}
-    for run in runs:
-        for name, slot in run.slots.items():
-            calls, share = run.calls_of(name)
-            samples = [(share, work / calls) for work in run.work[name]]
-            points.setdefault((name, slot.parallel), []).extend(samples)
-    components: dict[str, Component] = {}
-    for name in first.slots:
-        costs = {
-            parallel: fit([share for share, _ in samples], [seconds for _, seconds in samples])
-            for (each, parallel), samples in points.items()
-            if each == name
-        }
-        locks = any(name in run.locking for run in runs)
-        load_s, offload_s = (median([run.moves[name, tag] for run in runs]) for tag in (LOAD, OFFLOAD))
-        components[name] = Component(
-            # A trace tells shares of a step only (`calls_of`): all of it is one item.
-            items=1.0,
-            costs=costs,
-            lockstep=name in first.sinks,
-            memory=memory_of([(run.slots[name], run.parts[name]) for run in runs], virtual=virtual_devices(first.path)),
-            load_s=load_s,
-            offload_s=offload_s,
-            leaves=load_s + offload_s > 0,
-            locks=locks,
-        )
+    _expect_alike(runs)
+    samples = _samples(runs)
     workload = Workload(
-        components=components,
+        components={name: _component(name, runs, samples) for name in first.slots},
         channels=first.channels(),
         loops=tuple(first.loops),
         sync_s=median([gap for run in runs for gap in run.gaps]),
@@ -122,6 +97,43 @@ def fitted(paths: Sequence[str | Path]) -> list[Observed]:
         )
         for run in runs
     ]
+
+
+def _expect_alike(runs: Sequence[_Run]) -> None:
+    first = runs[0]
+    for run in runs[1:]:
+        if set(run.slots) != set(first.slots):
+            problem = f"has the components {', '.join(run.slots)}, where '{first.path}' has {', '.join(first.slots)}"
+            raise ConfigError(f"trace '{run.path}'", problem, "Profile runs of one recipe.")
+
+
+def _samples(runs: Sequence[_Run]) -> _Samples:
+    found: _Samples = {}
+    for run in runs:
+        for name, slot in run.slots.items():
+            calls, share = run.calls_of(name)
+            found.setdefault((name, slot.parallel), []).extend((share, work / calls) for work in run.work[name])
+    return found
+
+
+def _component(name: str, runs: Sequence[_Run], samples: _Samples) -> Component:
+    """A component with the costs that go through the calls of all runs."""
+    load_s, offload_s = (median([run.moves[name, tag] for run in runs]) for tag in (LOAD, OFFLOAD))
+    return Component(
+        # A trace tells shares of a step only (`calls_of`): all of it is one item.
+        items=1.0,
+        costs={
+            parallel: fit([share for share, _ in calls], [seconds for _, seconds in calls])
+            for (each, parallel), calls in samples.items()
+            if each == name
+        },
+        lockstep=name in runs[0].sinks,
+        memory=memory_of([(run.slots[name], run.parts[name]) for run in runs], virtual=virtual_devices(runs[0].path)),
+        load_s=load_s,
+        offload_s=offload_s,
+        leaves=load_s + offload_s > 0,
+        locks=any(name in run.locking for run in runs),
+    )
 
 
 class _Run:

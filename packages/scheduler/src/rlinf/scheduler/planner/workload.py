@@ -268,22 +268,22 @@ def _whole_sizes(document: Mapping[str, Any], place: str) -> dict[str, Any]:
     Raises:
         ConfigError: a key is none.
     """
-    components: dict[str, Any] = {}
-    for name, component in cast("Mapping[str, Any]", document["components"]).items():
-        components[name] = component
-        if isinstance(component, Mapping):
-            fields = cast("Mapping[str, Any]", component)
-            costs = fields.get("costs")
-            if isinstance(costs, Mapping):
-                sizes = cast("Mapping[Any, Any]", costs)
-                for size in sizes:
-                    if not str(size).isdecimal():
-                        remedy = 'Write "1": {...} for processes of one device.'
-                        raise ConfigError(
-                            f"{place}.components.{name}.costs", f"expected numbers of devices, found '{size}'", remedy
-                        )
-                components[name] = {**fields, "costs": {int(str(size)): cost for size, cost in sizes.items()}}
+    components = dict(cast("Mapping[str, Any]", document["components"]))
+    for name, component in components.items():
+        fields = cast("Mapping[str, Any]", component if isinstance(component, Mapping) else {})
+        costs = fields.get("costs")
+        if isinstance(costs, Mapping):
+            sizes = _by_number(cast("Mapping[Any, Any]", costs), f"{place}.components.{name}.costs")
+            components[name] = {**fields, "costs": sizes}
     return {**document, "components": components}
+
+
+def _by_number(costs: Mapping[Any, Any], place: str) -> dict[int, Any]:
+    for size in costs:
+        if not str(size).isdecimal():
+            remedy = 'Write "1": {...} for processes of one device.'
+            raise ConfigError(place, f"expected numbers of devices, found '{size}'", remedy)
+    return {int(str(size)): cost for size, cost in costs.items()}
 
 
 def _plain(value: Any) -> Any:

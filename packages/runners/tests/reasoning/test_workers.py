@@ -150,6 +150,8 @@ def test_rewards_reports_and_rows_agree(reasoning_data: dict[str, Any], new_queu
         ([0.0, float("-inf")], NonFiniteError, r"found -inf; the response"),
         ([1.0, None], RLinfError, r"for each of 2 responses to problem 1 of 'train', found None\. Return numbers"),
         (["1.0", 1.0], RLinfError, r"found '1\.0'\. Return numbers"),
+        (torch.zeros(2, 2), RLinfError, r"found tensor\(\[0\., 0\.\]\)\. Return numbers"),
+        (torch.zeros(2, device="meta"), RLinfError, r"found tensor\(.*device='meta'.*\. Return numbers"),
         (0.5, RLinfError, r"found 0\.5\. Return a list"),
         ("12", RLinfError, r"found '12'\. Return a list"),
         ([1.0], RLinfError, r"expected one score of reward 'toy_reward' for each of 2 responses to problem 1 .* found 1"),

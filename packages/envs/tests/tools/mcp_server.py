@@ -2,9 +2,11 @@
 
 import asyncio
 import os
+import signal
 import sys
 
 from mcp.server.mcpserver import MCPServer
+from mcp.types import EmbeddedResource, ImageContent, ResourceLink, TextContent, TextResourceContents
 
 server = MCPServer("toy")
 
@@ -32,6 +34,24 @@ async def wait() -> str:
 def end() -> str:
     """Ends the server."""
     os._exit(3)
+
+
+@server.tool()
+def stall() -> str:
+    """Stops the server, which is still there and answers nothing."""
+    os.kill(os.getpid(), signal.SIGSTOP)
+    return ""
+
+
+@server.tool(structured_output=False)
+def show() -> list[TextContent | ImageContent | EmbeddedResource | ResourceLink]:
+    """Shows what is no plain text."""
+    return [
+        TextContent(type="text", text="see"),
+        ImageContent(type="image", data="iVBORw==", mime_type="image/png"),
+        EmbeddedResource(type="resource", resource=TextResourceContents(uri="file:///a.txt", text="in the file")),
+        ResourceLink(type="resource_link", uri="file:///b.txt", name="b"),
+    ]
 
 
 if __name__ == "__main__":

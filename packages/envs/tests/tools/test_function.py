@@ -26,6 +26,15 @@ def double(x: float) -> float:
     return 2 * x
 
 
+def bare(x: int) -> int:
+    return x
+
+
+def untyped(x):  # type: ignore[no-untyped-def]
+    """Says nothing of what it takes."""
+    return str(x)  # type: ignore[reportUnknownArgumentType]
+
+
 number = 3
 
 
@@ -45,3 +54,15 @@ def test_a_tool_can_be_registered() -> None:
 def test_what_is_no_function_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"^tools\.function: expected a function, found 3"):
         TOOLS.build(f"{__name__}:number", {}, place="tools").check("tools")
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("bare", r"tool 'bare': expected a function with a docstring, found none\. Say in"),
+        ("untyped", r"tool 'untyped': parameter 'x' has no type\. Annotate it"),
+    ],
+)
+def test_a_function_that_can_not_be_a_tool_is_told_with_its_key(name: str, found: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^agent\.tools\[1\]\.function: {found}"):
+        TOOLS.build(f"{__name__}:{name}", {}, place="agent.tools[1]").check("agent.tools[1]")

@@ -10,12 +10,13 @@ import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rlinf.core.agents import ToolBox, ToolCall, ToolLimits, ToolResult
 from rlinf.core.errors import ConfigError
-from rlinf.envs.tools.mcp import MCP, close_mcp_servers
+from rlinf.envs.tools.mcp import MCP, close_mcp_servers, connection_to
 
 if find_spec("mcp") is None:
     pytest.skip("needs mcp", allow_module_level=True)
@@ -70,7 +71,7 @@ def test_tools_are_listed_checked_and_called(transport: str, request: pytest.Fix
     add, *others = config.build_all()
     assert (add.name, add.description) == ("add", "Adds two numbers.")
     assert add.schema["function"]["parameters"]["required"] == ["a", "b"]
-    assert [tool.name for tool in others] == ["refuse", "wait", "end"]
+    assert [tool.name for tool in others] == ["refuse", "wait", "end", "stall", "show"]
     told = calls(config, ("add", {"a": 2, "b": 3}), ("add", {"a": "two", "b": 3}), ("refuse", {"why": "not today"}))
     assert [result.outcome for result in told] == ["ok", "arguments", "error"]
     assert told[0].text == "5"
@@ -85,6 +86,30 @@ def test_a_server_that_ends_is_named_and_begun_anew() -> None:
     assert "MCP server 'toy'" in ended.text
     assert "mcp_server.py" in ended.text
     assert after.text == "3"
+
+
+def test_a_server_that_hangs_is_begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a call takes too long the server may be well; one that answers nothing else either would fail every call from then on."""
+    slow, after = calls(STDIO, ("wait", {}), ("add", {"a": 1, "b": 2}), timeout_s=1)
+    connection: Any = connection_to(STDIO)
+    session = connection._session
+    assert (slow.outcome, after.text) == ("timeout", "3")
+    assert session is not None
+    assert not session.lost.is_set()
+    monkeypatch.setattr("rlinf.envs.tools._mcp.ALIVE_S", 0.1)
+    (stalled,) = calls(STDIO, ("stall", {}), timeout_s=0.2)
+    until = time.monotonic() + 60
+    while not session.lost.is_set():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert (stalled.outcome, session.reason) == ("timeout", "no answer to anything within 0.1 s")
+    (again,) = calls(STDIO, ("add", {"a": 2, "b": 2}))
+    assert again.text == "4"
+
+
+def test_what_is_no_plain_text_is_text_or_named() -> None:
+    (result,) = calls(STDIO, ("show", {}))
+    assert result.text == "see\n[image]\nin the file\n[resource_link file:///b.txt]"
 
 
 def test_a_tool_goes_on_after_its_server_was_closed() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, cast
 
 import mcp
-from mcp.types import CallToolResult, TextContent
+from mcp.types import CallToolResult, EmbeddedResource, ResourceLink, TextContent, TextResourceContents
 
 from rlinf.core.agents import Tool, ToolError
 from rlinf.core.errors import ConfigError, RLinfError
@@ -17,6 +17,8 @@ from rlinf.envs.tools.mcp import MCP, connection_to
 
 CLOSE_S: Final = 10.0
 """Within which a server is asked to end; the library then kills it."""
+ALIVE_S: Final = 60.0
+"""Within which a server that has not answered a call in time says which tools it has. Long, as it may do one thing at a time."""
 _CLOSED: Final = -32000
 """JSON-RPC's code for a connection that is closed, as the library gives it."""
 
@@ -120,6 +122,10 @@ class Connection:
             raise self._dropped(session, error) from error
         except (OSError, EOFError) as error:
             raise self._dropped(session, error) from error
+        except asyncio.CancelledError:
+            # Who asked has given up waiting. A server that does not answer at all would never be begun anew.
+            session.look()
+            raise
         finally:
             lost.cancel()
             asked.cancel()
@@ -155,6 +161,7 @@ class _Session:
         self.ended = threading.Event()
         self.reason = ""
         self.client: mcp.Client
+        self.looking: asyncio.Task[None] | None = None
         self.task: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
@@ -179,6 +186,23 @@ class _Session:
             self.begun.set()
             self.ended.set()
 
+    def look(self) -> None:
+        """Asks the server whether it is there; if it does not say so, it is lost."""
+        if self.looking is None or self.looking.done():
+            self.looking = asyncio.ensure_future(self._look())
+
+    async def _look(self) -> None:
+        try:
+            async with asyncio.timeout(ALIVE_S):
+                # Not a ping, which the protocol has given up.
+                await self.client.list_tools()
+        except TimeoutError:
+            self.reason = f"no answer to anything within {ALIVE_S:g} s"
+            self.over.set()
+            self.lost.set()
+        except (mcp.MCPError, OSError, EOFError):
+            return  # the next call says what it is
+
 
 def _reason(error: BaseException) -> str:
     """The first cause in groups of them."""
@@ -187,9 +211,17 @@ def _reason(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
+def _part(part: Any) -> str:
+    if isinstance(part, TextContent):
+        return part.text
+    if isinstance(part, EmbeddedResource) and isinstance(part.resource, TextResourceContents):
+        return part.resource.text
+    return f"[{part.type} {part.uri}]" if isinstance(part, ResourceLink) else f"[{part.type}]"
+
+
 def _text(result: CallToolResult) -> str:
     """What a model can read of a result; what is no text is named by its kind."""
-    parts = [part.text if isinstance(part, TextContent) else f"[{part.type}]" for part in result.content]
+    parts = list(map(_part, result.content))
     if not parts and result.structured_content is not None:
         return json.dumps(result.structured_content, ensure_ascii=False)
     return "\n".join(parts)

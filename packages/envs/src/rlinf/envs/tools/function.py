@@ -39,4 +39,9 @@ class FunctionTool:
             return replace(found, name=self.name or found.name, inline=self.inline or found.inline)
         if not callable(found):
             raise ConfigError(place, f"expected a function, found {found!r:.80}", "Name a typed function.")
-        return Tool.of(found, name=self.name, inline=self.inline)
+        try:
+            return Tool.of(found, name=self.name, inline=self.inline)
+        except ConfigError as error:
+            # Which tool it is says little in a list of many.
+            error.move(f"{place}: {error.place}")
+            raise

@@ -24,7 +24,8 @@ class MCP:
     """All tools of an MCP server, or some, by name: `agent.tools: [{type: mcp, command: [python, server.py], retries: 1}]`.
 
     Each process that calls them has a connection, and with `command` a server, of its own. A server that ends is named in the error
-    of the calls that it was working on and begun anew with the next call: with `retries`, before the model knows of it.
+    of the calls that it was working on and begun anew with the next call: with `retries`, before the model knows of it. So is one
+    that hangs: if a call has no answer in time, it has a minute to say which tools it has.
     """
 
     command: tuple[str, ...] = ()

@@ -256,6 +256,32 @@ def test_what_returns_an_awaitable_keeps_its_place_until_that_is_done() -> None:
     assert most[0] == 1
 
 
+@pytest.mark.parametrize(
+    ("said", "read"),
+    [
+        ("abcde", "abcde"),
+        ("abcdef", "abc\n[1 characters are left out]\nef"),
+        ("ab" + "x" * 10**6 + "cde", "abx\n[1000000 characters are left out]\nde"),
+    ],
+)
+def test_of_an_answer_that_is_too_long_the_middle_is_left_out(said: str, read: str) -> None:
+    def says() -> str:
+        """Says."""
+        return said
+
+    def fails() -> str:
+        """Fails."""
+        raise ToolError(said)
+
+    box = ToolBox([(Tool.of(says), ToolLimits(max_response_length=5)), (Tool.of(fails), ToolLimits(max_response_length=12))])
+    assert asyncio.run(box.call(ToolCall(name="says"))).text == read
+    failed = asyncio.run(box.call(ToolCall(name="fails")))
+    assert (failed.text.startswith("error"), failed.outcome) == (True, "error")
+    assert len(failed.text) < 60
+    with pytest.raises(ConfigError, match="max_response_length"):
+        ToolLimits(max_response_length=0)
+
+
 def test_two_tools_of_one_name_are_refused() -> None:
     with pytest.raises(ConfigError, match="'search'"):
         ToolBox([Tool.of(search), Tool.of(search)])

@@ -119,6 +119,7 @@ class ToolBox:
             entry.kept.move_to_end(key)
             return replace(entry.kept[key], cached=True)
         result = await self._answered(entry, arguments)
+        result = replace(result, text=_shortened(result.text, entry.limits.max_response_length))
         # What failed may go well the next time.
         if entry.limits.cache and result.outcome == "ok":
             entry.kept[key] = result
@@ -144,6 +145,14 @@ class ToolBox:
                 text = f"error: '{name}' did not answer within {limits.timeout_s:g} s"
                 return ToolResult(text=text, outcome="timeout", name=name)
             return ToolResult(text=f"error: {type(error).__name__}: {error}", outcome="error", name=name)
+
+
+def _shortened(text: str, most: int) -> str:
+    """A text of so many characters at most and what is said of those left out; tokenising a huge one would hold up all episodes."""
+    if len(text) <= most:
+        return text
+    end = most // 2
+    return f"{text[: most - end]}\n[{len(text) - most} characters are left out]\n{text[len(text) - end :]}"
 
 
 async def _retried(entry: _Entry, arguments: Mapping[str, Any]) -> str:

@@ -88,12 +88,15 @@ class ToolLimits:
     """How often a call is repeated that ended with an error of Python; a `ToolError` is an answer, and is not."""
     cache: int = 0
     """Of how many different arguments the answers are kept, so that the same call is not run twice; 0 for none."""
+    max_response_length: int = 65536
+    """Characters of an answer that the model reads; of a longer one the middle is left out, and how much that was is said."""
 
     def __post_init__(self) -> None:
         expect_range("timeout_s", self.timeout_s, 0.0, 86400.0, open_low=True)
         expect_range("max_concurrent", self.max_concurrent, 1, 2**20)
         expect_range("retries", self.retries, 0, 100)
         expect_range("cache", self.cache, 0, 2**24)
+        expect_range("max_response_length", self.max_response_length, 1, 2**31)
 
 
 class ToolConfig(Protocol):

@@ -28,9 +28,11 @@ class ToolSection:
     """How often a call is repeated that ended with an error of Python; what a tool tells the model is never repeated."""
     cache: int = 0
     """Of how many different arguments the answers are kept, so that the same call is not run twice; 0 for none."""
+    max_response_length: int = 65536
+    """Characters of an answer that the model reads; of a longer one the middle is left out, and how much that was is said."""
 
     def __post_init__(self) -> None:
-        positive(timeout_s=self.timeout_s, max_concurrent=self.max_concurrent)
+        positive(timeout_s=self.timeout_s, max_concurrent=self.max_concurrent, max_response_length=self.max_response_length)
         not_negative(retries=self.retries, cache=self.cache)
 
     def built(self) -> tuple[Tool, ...]:
@@ -40,7 +42,13 @@ class ToolSection:
     @property
     def limits(self) -> ToolLimits:
         """What the tool may take."""
-        return ToolLimits(timeout_s=self.timeout_s, max_concurrent=self.max_concurrent, retries=self.retries, cache=self.cache)
+        return ToolLimits(
+            timeout_s=self.timeout_s,
+            max_concurrent=self.max_concurrent,
+            retries=self.retries,
+            cache=self.cache,
+            max_response_length=self.max_response_length,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from kept_episodes import Kept
 
 from rlinf.core.errors import ConfigError
 from rlinf.core.evaluation import EpisodeProtocol
+from rlinf.envs.parallel import Parallel
 from rlinf.envs.recording import LeRobotWriter, expect_new, record_expert
+from rlinf.envs.remote import Remote
 from rlinf.envs.tabletop.config import Tabletop
 
 
@@ -34,6 +39,24 @@ def test_the_same_whatever_plays_side_by_side():
     record_expert(tables(5), other, episodes=5, noise=0.3)
     for a, b in zip(*(sorted(kept.episodes, key=lambda e: e.seed) for kept in (one, other)), strict=True):
         np.testing.assert_array_equal(a.actions, b.actions)
+
+
+def test_an_expert_in_other_processes_plays_the_same():
+    here, there = Kept(), Kept()
+    record_expert(tables(3), here, episodes=4, noise=0.3)
+    shared = Parallel(env="tabletop", params={"task": "slots"}, processes=2)
+    record_expert(shared.make(3, max_episode_steps=None, ignore_terminations=False, render=False), there, episodes=4, noise=0.3)
+    assert len(there.episodes) == 4
+    for a, b in zip(*(sorted(kept.episodes, key=lambda e: e.seed) for kept in (here, there)), strict=True):
+        np.testing.assert_array_equal(a.actions, b.actions)
+
+
+def test_no_expert_in_another_process_is_known_before_a_dataset_is_begun(tmp_path):
+    numbers = Remote(python=sys.executable, env="remote_envs:Numbers", paths=(str(Path(__file__).parent),))
+    env = numbers.make(2, max_episode_steps=6, ignore_terminations=False, render=False)
+    with pytest.raises(ConfigError, match="has no scripted expert"):
+        record_expert(env, LeRobotWriter(tmp_path / "new", fps=10), episodes=1)
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_slow_expert_needs_longer_and_may_fail():

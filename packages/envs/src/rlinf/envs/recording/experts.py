@@ -90,6 +90,6 @@ def _acting(env: Any, *, human: bool) -> Callable[[], Any]:
             raise ConfigError("env", f"there is no console beside {type(env).__name__} (human_actions)", "Use env_type realworld.")
         return lambda: np.nan_to_num(env.human_actions())
     if not isinstance(env, HasExpert):
-        problem = f"{type(env).__name__} has no scripted expert (expert_actions)"
+        problem = f"this environment has no scripted expert ({type(env).__name__}.expert_actions)"
         raise ConfigError("env", problem, "Record a policy instead (env.eval.data_collection), or a person.")
     return env.expert_actions

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rlinf.core.data.arrays import as_numpy
 from rlinf.core.errors import RLinfError
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Changes whenever a message or the layout of the memory does; both sides compare it before anything else."""
 # Flags, integers, floats and texts; the bytes of an array of objects would be addresses.
 _KINDS = "biufU"

@@ -1,8 +1,8 @@
 """The simulator's side: `python -m rlinf.envs.remote.server`, started by `rlinf.envs.remote.launch` only.
 
 It is asked and answers, one message at a time: `hello` builds the environment and describes it, `memory` maps the shared memory,
-then `reset`, `step`, `show`, `render`, and `close`. An exception is an answer, too. It needs rlinf-core, rlinf-envs, gymnasium,
-numpy and the simulator; it prints nothing but to its log.
+then `reset`, `step`, `show`, `render`, `expert`, and `close`. An exception is an answer, too. It needs rlinf-core, rlinf-envs,
+gymnasium, numpy and the simulator; it prints nothing but to its log.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import SyncVectorEnv
 
+from rlinf.core.capabilities import HasExpert
 from rlinf.core.data.arrays import as_numpy
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.process import Connection, ConnectionLost, SharedMemory
@@ -65,6 +66,7 @@ class Server:
             "step": self._step,
             "show": self._show,
             "render": self._render,
+            "expert": self._expert,
         }
         try:
             while True:
@@ -104,6 +106,7 @@ class Server:
             "observation": write_space(self._env.single_observation_space, "env.observation"),
             "action": write_space(self._env.single_action_space, "env.action"),
             "metadata": write_metadata(self._env.metadata),
+            "expert": isinstance(self._env.unwrapped, HasExpert),
         }, b""
 
     def _map(self, asked: Json) -> tuple[Json, bytes]:
@@ -159,6 +162,10 @@ class Server:
     def _render(self, asked: Json) -> tuple[Json, bytes]:
         form, payload = pack({str(i): np.asarray(frame) for i, frame in enumerate(self._env.render())}, "frames")
         return {"frames": form}, payload
+
+    def _expert(self, asked: Json) -> tuple[Json, bytes]:
+        form, payload = pack({"actions": as_numpy(self._env.unwrapped.expert_actions())}, "expert")
+        return {"expert": form}, payload
 
 
 def _bare(env: Any) -> Any:

@@ -91,7 +91,7 @@ class Shard:
         """Asks for something that changes nothing, and waits for it; in a new process if need be.
 
         Args:
-            call: `show`, the present observation again, or `render`.
+            call: `show`, the present observation again, `render`, or `expert`.
             slot: where an observation goes.
         """
         self._slot = slot

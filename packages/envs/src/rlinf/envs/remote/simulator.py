@@ -235,3 +235,4 @@ class Description:
         self.observation: Any = read_space(fields["observation"])
         self.action: Any = read_space(fields["action"])
         self.metadata = read_metadata(fields["metadata"])
+        self.has_expert: bool = fields["expert"]

@@ -84,6 +84,9 @@ class Processes(VectorEnv[Any, Any, Any]):
         self.metadata = {**described.metadata, "autoreset_mode": AutoresetMode.DISABLED}
         self.metadata.pop("device", None)  # what comes from there are arrays
         self.versions = described.versions
+        if described.has_expert:
+            # Only then, as by this `HasExpert` tells who has one.
+            self.expert_actions = self._expert_actions
         layout = plan(described.observation, described.action, num_envs)
         self._memory = Memory(self._shared, layout)
         can_replay = not _NEEDED & set(self.metadata.get("waived", {}))
@@ -301,6 +304,13 @@ class Processes(VectorEnv[Any, Any, Any]):
         rows = shard.rows.start + np.flatnonzero(shard.lost)
         for key, array in self._memory.observation(slot).items():
             array[rows] = self._last[key][rows]
+
+    def _expert_actions(self) -> NDArray[Any]:
+        """What the experts of the simulators would do now, `[N, A]`."""
+        if self._pending:
+            raise EnvMisuse("env", f"{self.pending} environments have not answered yet", "Call env.recv() first.")
+        answers = [shard.query("expert", PARTIAL) for shard in self._shards]
+        return np.concatenate([unpack(fields["expert"], payload)["actions"] for fields, payload in answers])
 
     def _photographs(self, shard: Shard) -> list[Frame]:
         if shard not in self._frames:

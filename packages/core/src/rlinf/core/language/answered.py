@@ -9,6 +9,7 @@ from rlinf.core.errors import ConfigError
 from rlinf.core.language.problems import Message, Tokenizer
 
 _TEXTS_ONLY: Final = "Messages of pictures, calls or parts are not read: write them as texts, or remove the row."
+_SHAREGPT: Final = "ShareGPT says 'from' and 'value': rename them, and their 'human' to 'user' and 'gpt' to 'assistant'."
 
 
 def answered_tokens(tokenizer: Tokenizer, prompt: str | Sequence[Message], response: str) -> list[int]:
@@ -58,9 +59,12 @@ def split_reply(messages: Sequence[Message]) -> tuple[tuple[Message, ...], str |
 
 
 def _message(item: object, place: str) -> Message:
+    remedy = _TEXTS_ONLY
     if isinstance(item, Mapping):
         message = cast("Mapping[str, object]", item)
         role, content = message.get("role"), message.get("content")
         if isinstance(role, str) and isinstance(content, str):
             return {"role": role, "content": content}
-    raise ConfigError(place, f"expected a message with the texts 'role' and 'content', found {item!r:.80}", _TEXTS_ONLY)
+        if "from" in message and "value" in message:
+            remedy = _SHAREGPT
+    raise ConfigError(place, f"expected a message with the texts 'role' and 'content', found {item!r:.80}", remedy)

@@ -151,6 +151,8 @@ class Dataset:
                 remedy = "Set data.answer_after to what stands before answers, or to null where they stand alone."
                 raise ConfigError(f"{place} {self.answer_key}", found, remedy)
             solution = whole
+        if not answer.strip():
+            raise ConfigError(f"{place} {self.answer_key}", "expected an answer, found an empty text", "Remove the row.")
         if self.solution_key is not None:
             solution = self._reply(row, "solution_key", place)
         # Of prompt and completion the messages of the prompt are only read.

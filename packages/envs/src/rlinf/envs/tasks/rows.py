@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, cast
@@ -96,8 +97,12 @@ def text_field(row: Row, key: str, place: str, *, setting: str = "") -> str:
         ConfigError: there is nothing, or something else.
     """
     found = field_of(row, key, place, setting=setting)
-    # To Python, True is an int.
-    if isinstance(found, bool) or not isinstance(found, str | int | float):
+    # To Python, True is an int; NaN is how tables write that nothing is there.
+    if (
+        isinstance(found, bool)
+        or not isinstance(found, str | int | float)
+        or (isinstance(found, float) and not math.isfinite(found))
+    ):
         raise ConfigError(f"{place} {key}", f"expected a text or a number, found {found!r:.80}")
     return str(found)
 

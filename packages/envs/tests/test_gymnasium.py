@@ -231,9 +231,26 @@ def test_a_success_key_that_the_environment_does_not_have():
         env.step(np.zeros((1, 1), np.float32))
 
 
-def test_unknown_id():
-    with pytest.raises(ConfigError, match=r"env\.train\.env_id: .*Pendulum"):
-        Gymnasium(env_id="Pendulim-v1").check("env.train")
+@pytest.mark.parametrize(
+    ("env_id", "message"),
+    [
+        ("Pendulim-v1", r"Environment `Pendulim` doesn't exist\. Did you mean: `Pendulum`"),
+        ("Pendulum-v0", r"version v0 for `Pendulum` is deprecated\. Please use `Pendulum-v1`"),
+        ("Pendulum-v9", r"version `v9` for environment `Pendulum` doesn't exist\."),
+        ("Pendulum v1", r"Malformed environment ID: Pendulum v1\. .*\(env-name\)-v\(version\)"),
+        ("", r"Malformed environment ID"),
+    ],
+)
+def test_an_id_that_gymnasium_does_not_know(env_id, message):
+    with pytest.raises(ConfigError, match=rf"^env\.train\.env_id: .*{message}"):
+        Gymnasium(env_id=env_id).check("env.train")
+
+
+def test_an_argument_that_the_environment_does_not_take():
+    message = r"^env\.kwargs\.gravity: 'Pendulum-v1' takes no such argument\. .*Its arguments: g\."
+    with pytest.raises(ConfigError, match=message):
+        make(Gymnasium(env_id="Pendulum-v1", kwargs={"gravity": 3.0}), 1)
+    assert make(Gymnasium(env_id="Pendulum-v1", kwargs={"g": 3.0}), 1)
 
 
 def test_missing_packages():

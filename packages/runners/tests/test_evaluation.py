@@ -283,6 +283,8 @@ def test_initial_states_by_number_and_a_number_of_episodes_do_not_contradict(rec
         read_embodied(parsed(*RECIPE, named, "env.eval.final_episodes=8", config_dir=recipes).data)
     with pytest.raises(ConfigError, match=r"^env\.eval\.episodes: 5 episodes, and env\.eval\.init_ids names 3 initial states"):
         parsed(*RECIPE, named, "env.eval.episodes=5", config_dir=recipes)
+    with pytest.raises(ConfigError, match=r"^env\.eval\.init_ids: expected"):
+        read_embodied(parsed(*RECIPE, "env.eval.init_ids=3", config_dir=recipes).data)
     assert read_embodied(parsed(*RECIPE, named, "env.eval.episodes=3", config_dir=recipes).data).env.eval.init_ids == (0, 3, 7)
 
 

@@ -259,19 +259,26 @@ class Refusing:
 
 
 def test_an_evaluation_of_another_model_than_was_trained_is_told_by_its_keys(tmp_path: Path) -> None:
-    config, file = {"actor": {"model": {"model_type": "x"}}}, tmp_path / "global_step_1/actor/model.safetensors"
+    env = {"train": {"env_type": "gymnasium", "init_params": {"env_id": "a"}, "total_num_envs": 4}}
+    config, file = {"actor": {"model": {"model_type": "x"}}, "env": env}, tmp_path / "global_step_1/actor/model.safetensors"
     write_checkpoint(
         tmp_path / "global_step_1", lambda part: save_file({"w": torch.ones(1)}, part / file.name), config=config, state={}
     )
     model = ModelSection(model_type="x", config=cast("Any", Chunked()))
 
-    def load(**changed: Any) -> None:
-        load_trained_weights(Refusing(), file, section={"model_type": "x", **changed}, model=model, version=1)
+    def load(env_id: str = "a", **changed: Any) -> None:
+        played = {"env_type": "gymnasium", "init_params": {"env_id": env_id, "more": 1}, "total_num_envs": 8}
+        source = {"actor": {"model": {"model_type": "x", **changed}}, "env": {"train": played}}
+        load_trained_weights(Refusing(), file, source=source, model=model, version=1)
 
-    message = r"^actor\.model\.num_action_chunks: .*\(num_action_chunks: 1 in training, 2 now\): load\(w\): expected shape"
-    with pytest.raises(ConfigError, match=message):
+    key = r"actor\.model\.num_action_chunks"
+    with pytest.raises(ConfigError, match=rf"^{key}: .*\({key}: 1 in training, 2 now\): load\(w\): expected shape"):
         load(num_action_chunks=2)
-    with pytest.raises(ConfigError, match=r"^actor\.model\.a: .*\(a: 'left out' in training, 3 now; num_action_chunks: 1 in"):
+    with pytest.raises(ConfigError, match=rf"^actor\.model\.a: .*\(actor\.model\.a: 'left out' in training, 3 now; {key}: 1 in"):
         load(num_action_chunks=2, a=3)
+    with pytest.raises(
+        ConfigError, match=r"^env\.train\.init_params\.env_id: .*\(env\.train\.init_params\.env_id: 'a' in training, 'b' now\)"
+    ):
+        load("b")
     with pytest.raises(WeightSyncError):
         load()

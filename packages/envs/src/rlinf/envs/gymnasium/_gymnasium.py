@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import gymnasium
 import numpy as np
-from gymnasium.envs.registration import EnvSpec
+from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
-from rlinf.core.errors import ConfigError, MissingExtra
+from rlinf.core.errors import ConfigError, MissingExtra, did_you_mean
 from rlinf.envs.assembly import assemble_filmed, logger
 from rlinf.envs.gymnasium.gymnasium import find_spec
 from rlinf.envs.rendering.mujoco import can_render, require_rendering, use_rendering
@@ -244,7 +244,17 @@ def _build(config: Gymnasium, spec: EnvSpec, render_mode: str | None) -> gymnasi
         for argument, key, named in takes_not:
             if f"unexpected keyword argument '{argument}'" in str(error):
                 raise ConfigError(f"env.{key}", f"'{spec.id}' takes no {named}", "Leave it out.") from error
+        for argument in config.kwargs:
+            if f"unexpected keyword argument '{argument}'" in str(error):
+                remedy = did_you_mean(argument, _arguments(spec), label="Its arguments")
+                raise ConfigError(f"env.kwargs.{argument}", f"'{spec.id}' takes no such argument", remedy) from error
         raise
+
+
+def _arguments(spec: EnvSpec) -> list[str]:
+    """What the constructor of an environment takes."""
+    made: Any = load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
+    return [name for name in inspect.signature(made).parameters if name != "render_mode"]
 
 
 def _renderer(env: Any) -> Any:

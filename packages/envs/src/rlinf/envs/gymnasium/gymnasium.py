@@ -130,11 +130,12 @@ def find_spec(env_id: str, place: str) -> Any:
     """Gymnasium's entry for an id.
 
     Raises:
-        ConfigError: there is none; the message has Gymnasium's own suggestion.
+        ConfigError: there is none, or an old version of it; the message has Gymnasium's own suggestion.
     """
     try:
         return gymnasium.spec(env_id)
-    except gymnasium.error.UnregisteredEnv as error:
+    # `UnregisteredEnv`, `DeprecatedEnv`, and of an id that is malformed `Error` itself.
+    except gymnasium.error.Error as error:
         # Gymnasium says what is wrong, and after the first sentence what may have been meant.
         problem, _, hint = str(error).partition(". ")
         remedy = f"{hint.strip()} An environment of another package is named module:id."

@@ -24,6 +24,8 @@ KEY = "runner.ckpt_path"
 FRESH = ("value_head.", "critic.", "q_head.", "noise_net.")
 """What demonstrations don't teach, so that runs may differ in it: critics, and the network of a flow policy's learned noise."""
 
+_MODEL, _PLAYED = "actor.model.", ("env.train.env_type", "env.train.init_params", "env.train.wrappers")
+"""How keys begin that decide about the shapes of weights."""
 _ADAPTER, _BENEATH = ".lora_", ".base_layer."
 """Parts of the names of adapters, and of the weights beneath them."""
 
@@ -66,33 +68,36 @@ def load_starting_weights(
         ) from error
 
 
-def load_trained_weights(policy: Any, file: Path, *, section: Mapping[str, Any], model: ModelSection, version: int) -> None:
+def load_trained_weights(policy: Any, file: Path, *, source: Mapping[str, Any], model: ModelSection, version: int) -> None:
     """Takes the weights of a checkpoint as they are.
 
     Args:
         policy: what gets them.
         file: the weights, in the folder of a checkpoint.
-        section: `actor.model` as it is configured now.
-        model: the same, read.
+        source: the configuration now.
+        model: `actor.model` of it, read.
         version: of the weights.
 
     Raises:
-        ConfigError: `actor.model` was changed, and they do not fit any more; the message has the keys, with both values of each.
+        ConfigError: `actor.model` or `env.train` was changed, and they do not fit any more; the message has the keys, with both
+            values of each.
         WeightSyncError: they do not fit for another reason.
     """
     try:
         policy.load(read_weights(file, "checkpoint", version=version))
     except WeightSyncError as error:
-        before, now = flatten(peek_checkpoint(file.parents[1]).config["actor"]["model"]), flatten(section)
-        keys = [key for key in sorted({*before, *now}) if before.get(key) != now.get(key)]
-        if not keys:
-            raise
+        before, now = flatten(peek_checkpoint(file.parents[1]).config), flatten(source)
         known = fields(model.config) if is_dataclass(model.config) else ()
-        default = {field.name: field.default for field in known if field.default is not MISSING}
-        values = [[repr(each.get(key, default.get(key, "left out"))) for each in (before, now)] for key in keys]
-        told = [f"{key}: {trained} in training, {found} now" for key, (trained, found) in zip(keys, values, strict=True)]
+        default = {f"{_MODEL}{field.name}": field.default for field in known if field.default is not MISSING}
+        # What the environment shows and takes decides about shapes, too; of fine-tuning it is only there to be played in.
+        changed = [key for key in sorted({*before, *now}) if before.get(key) != now.get(key)]
+        changed = [key for key in changed if key.startswith(_MODEL) or (key.startswith(_PLAYED) and key in before and key in now)]
+        if not changed:
+            raise
+        values = [[repr(each.get(key, default.get(key, "left out"))) for each in (before, now)] for key in changed]
+        told = [f"{key}: {trained} in training, {found} now" for key, (trained, found) in zip(changed, values, strict=True)]
         problem = f"the weights do not fit a model that is not as in training ({'; '.join(told)}): {error.place}: {error.problem}"
-        raise ConfigError(f"actor.model.{keys[0]}", problem, "Set it as in training.") from error
+        raise ConfigError(changed[0], problem, "Set it as in training.") from error
 
 
 def _another(file: Path, model: ModelSection | None, error: WeightSyncError) -> str:

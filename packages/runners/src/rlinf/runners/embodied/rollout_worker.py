@@ -85,8 +85,7 @@ class MultiStepRolloutWorker(Worker):
         policy, topology = self._ready()
         model = self.cfg.actor.model
         if checkpoint_file is not None:
-            section = self.cfg.source["actor"]["model"]
-            load_trained_weights(policy, Path(checkpoint_file), section=section, model=model, version=version)
+            load_trained_weights(policy, Path(checkpoint_file), source=self.cfg.source, model=model, version=version)
         elif self.cfg.runner.ckpt_path is not None:
             path = self.cfg.runner.ckpt_path
             load_starting_weights(policy, path, model=model, spec=topology.spec)

@@ -223,7 +223,9 @@ def _of_as_many(data: Mapping[str, Any], changes: Sequence[str]) -> Mapping[str,
     if not changed & {"env.eval.episodes", "env.eval.init_ids"}:
         return data
     played = data["env"]["eval"]
-    count = len(played.get("init_ids") or ())
+    named = played.get("init_ids")
+    # Not yet read into types: what is no list is refused there.
+    count = len(cast("list[object]", named)) if isinstance(named, list) else 0
     if "env.eval.episodes" in changed and count not in (0, played["episodes"]):
         problem = f"{played['episodes']} episodes, and env.eval.init_ids names {count} initial states, each of which is played"
         raise ConfigError("env.eval.episodes", problem, "Leave it out, or set env.eval.init_ids to null.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -13,7 +14,7 @@ from gymnasium.vector import VectorWrapper
 from rlinf.core.declarations import observed_of
 from rlinf.core.errors import ConfigError, UnknownName
 from rlinf.core.registry import ENV_WRAPPERS
-from rlinf.envs import MetaWorld, Parallel, Remote
+from rlinf.envs import Gymnasium, MetaWorld, Parallel, Remote
 from rlinf.envs.tabletop import Tabletop
 from rlinf.envs.wrappers import EnvMisuse
 
@@ -159,6 +160,17 @@ def test_what_leaves_nothing_of_an_episode_or_an_image_is_refused_when_it_is_wra
         wrapped("augment_images", tables(obs_mode="rgb", image_size=16), shift=16)
     assert wrapped("augment_images", tables(obs_mode="rgb", image_size=16), shift=15)
     assert wrapped("shaped_reward", reward_coef=0.0, use_step_penalty=True)
+
+
+def test_the_success_of_a_task_that_knows_none_is_not_learned_from(tmp_path: Path) -> None:
+    env = Gymnasium(env_id="Pendulum-v1").make(1, max_episode_steps=5, ignore_terminations=False, render=False)
+    with pytest.raises(ConfigError, match=r"shaped_reward\.source: asks for the success of a task that knows none\. Use reward"):
+        wrapped("shaped_reward", env, source="success")
+    kept = {"save_dir": str(tmp_path), "export_format": "numpy", "only_success": True}
+    with pytest.raises(ConfigError, match=r"recording\.only_success: .* Set it to false\. Or let .* success_key"):
+        wrapped("record_episodes", env, **kept)
+    assert wrapped("shaped_reward", source="success")
+    assert wrapped("record_episodes", **kept)
 
 
 def test_images_are_needed_to_change_images() -> None:

@@ -14,6 +14,7 @@ from rlinf.envs.recording.episode import Writer
 from rlinf.envs.recording.lerobot import LeRobotWriter
 from rlinf.envs.recording.plain import NumpyWriter, ParquetWriter
 from rlinf.envs.recording.wrapper import RecordEpisodes
+from rlinf.envs.wrappers.episodes import expect_success
 
 _HELD: Final = {"lerobot": "meta/info.json", "numpy": "episode_*.npz", "parquet": "episode_*.parquet"}
 """What a folder holds that was recorded in each format."""
@@ -65,6 +66,8 @@ class Recording:
     def wrap(self, env: VectorEnv[Any, Any, Any], name: str = "episodes") -> RecordEpisodes:
         """The environment, recorded to `save_dir/<name>`, a folder that has no other writer."""
         self.check("recording")
+        if self.only_success:
+            expect_success(env, "recording.only_success", "Set it to false.")
         return RecordEpisodes(
             env,
             self._writer(Path(self.save_dir) / name),

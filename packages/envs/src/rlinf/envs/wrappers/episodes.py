@@ -52,6 +52,17 @@ def unmasked(actions: Any, num_envs: int) -> tuple[Any, NDArray[np.bool_]]:
     return actions, np.ones(num_envs, np.bool_)
 
 
+def expect_success(env: VectorEnv[Any, Any, Any], place: str, remedy: str) -> None:
+    """Refuses an environment whose task knows no success, for which no episode would ever count as solved.
+
+    Raises:
+        ConfigError: with the place.
+    """
+    if not env.metadata.get("knows_success", True):
+        hint = f"{remedy} Or let the environment say it, as by the success_key of gymnasium."
+        raise ConfigError(place, "asks for the success of a task that knows none", hint)
+
+
 def reset_rows(options: Mapping[str, Any] | None, num_envs: int) -> NDArray[np.bool_]:
     """`[N]` bool, in which environments a reset starts an episode: all, unless there is a `reset_mask`."""
     mask = (options or {}).get("reset_mask")

@@ -9,7 +9,7 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from rlinf.envs.wrappers.base import Wrapper
-from rlinf.envs.wrappers.episodes import EpisodeInfos, Infos, Step, reset_rows, unmasked
+from rlinf.envs.wrappers.episodes import EpisodeInfos, Infos, Step, expect_success, reset_rows, unmasked
 
 
 class ShapedReward(Wrapper):
@@ -31,6 +31,9 @@ class ShapedReward(Wrapper):
         use_rel_reward: give differences.
         use_step_penalty: charge 1 for each step.
         source: what is scaled, the simulator's reward or its success.
+
+    Raises:
+        ConfigError: the success of a task that knows none.
     """
 
     def __init__(
@@ -43,6 +46,8 @@ class ShapedReward(Wrapper):
         source: Literal["reward", "success"] = "reward",
     ) -> None:
         super().__init__(env)
+        if source == "success":
+            expect_success(env, "shaped_reward.source", "Use reward.")
         self._coefficient = reward_coef
         self._relative = use_rel_reward
         self._penalty = 1.0 if use_step_penalty else 0.0

@@ -16,6 +16,7 @@ from rlinf.models.actor_config import STATES, acting, check_vla, expect_sizes, e
 from rlinf.models.flow import FlowSampling
 from rlinf.models.gr00t.metadata import check_statistics
 from rlinf.models.gr00t.shapes import BASE, TINY, GR00TShape
+from rlinf.models.importing import import_transformers
 from rlinf.models.lora import LoRAConfig
 from rlinf.models.observations.cameras import CAMERAS
 
@@ -147,7 +148,9 @@ class GR00TPolicyConfig:
         Raises:
             ConfigError: the environment lacks something, or has more than the model takes.
             CheckpointError: `model_path` is not the folder of a GR00T-N1.5.
+            MissingExtra: transformers is not installed.
         """
+        import_transformers("tokenizers", place="gr00t", extra="rlinf-models[vla]")
         from rlinf.models.gr00t._policy import build
 
         return build(self, spec, seed=seed)

@@ -14,6 +14,7 @@ from rlinf.core.language.generation import HOTTEST
 from rlinf.core.language.problems import ImageProcessor, Tokenizer
 from rlinf.core.registry import require_modules
 from rlinf.models.actor_config import folder_of
+from rlinf.models.importing import import_transformers
 from rlinf.models.language.presets import check_preset
 from rlinf.models.language.vocabulary import IMAGE_TOKENS, TokensConfig, folder_end_tokens
 from rlinf.models.lora import LoRAConfig
@@ -161,7 +162,7 @@ class CausalLMConfig(LanguageConfig):
             CheckpointError: the folder misses weights.
             MissingExtra: transformers or peft is not installed.
         """
-        require_modules("transformers", place="causal_lm", extra="rlinf-models[language]")
+        import_transformers(place="causal_lm", extra="rlinf-models[language]")
         from rlinf.models.language._policy import build_causal
 
         return build_causal(self, seed=seed)
@@ -182,7 +183,7 @@ class VisionLanguageConfig(LanguageConfig):
 
     def build(self, *, seed: int) -> LanguageModel:
         """The model; see `CausalLMConfig.build`."""
-        require_modules("transformers", place="vlm", extra="rlinf-models[language]")
+        import_transformers(place="vlm", extra="rlinf-models[language]")
         from rlinf.models.language._policy import build_vision
 
         return build_vision(self, seed=seed)

@@ -10,8 +10,8 @@ from rlinf.core.data import EnvSpec
 from rlinf.core.data.sequences import Granularity
 from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
-from rlinf.core.registry import require_modules
 from rlinf.models.actor_config import acting, check_sampling, expect_source
+from rlinf.models.importing import import_transformers
 from rlinf.models.lora import LoRAConfig
 from rlinf.models.openvla.folder import ReadsFolder
 
@@ -82,7 +82,7 @@ class OpenVLAPolicyConfig(ReadsFolder):
             CheckpointError: the folder is incomplete.
             MissingExtra: transformers is not installed.
         """
-        require_modules("transformers", "tokenizers", place="openvla", extra="rlinf-models[vla]")
+        import_transformers("tokenizers", place="openvla", extra="rlinf-models[vla]")
         missing = [key for key in (IMAGES, TASKS) if key not in spec.observation]
         if missing or len(spec.action.shape) != 1:
             found = f"expected {IMAGES}, {TASKS} and an action [A], found {sorted(spec.observation)} and {spec.action.shape}"

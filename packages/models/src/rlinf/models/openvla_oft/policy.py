@@ -9,8 +9,8 @@ from rlinf.core.config import expect_at_least
 from rlinf.core.data import EnvSpec
 from rlinf.core.data.sequences import Granularity
 from rlinf.core.declarations import PolicyTraits
-from rlinf.core.registry import require_modules
 from rlinf.models.actor_config import acting, check_log_std, check_sampling, expect_source
+from rlinf.models.importing import import_transformers
 from rlinf.models.lora import LoRAConfig
 from rlinf.models.openvla.folder import ReadsFolder
 
@@ -89,7 +89,7 @@ class OpenVLAOFTPolicyConfig(ReadsFolder):
             spec: the environment; its action bounds are the statistics where a checkpoint has none.
             seed: decides all weights that no checkpoint gives.
         """
-        require_modules("transformers", "tokenizers", place="openvla_oft", extra="rlinf-models[vla]")
+        import_transformers("tokenizers", place="openvla_oft", extra="rlinf-models[vla]")
         from rlinf.models.openvla_oft._policy import build
 
         return build(self, spec, seed=seed)

@@ -12,10 +12,10 @@ from rlinf.core.data import EnvSpec
 from rlinf.core.data.sequences import Granularity
 from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
-from rlinf.core.registry import require_modules
 from rlinf.models.actor_config import STATES, acting, check_vla, expect_sizes, expect_source, folder_of
 from rlinf.models.flow.advantage_condition import AdvantageCondition
 from rlinf.models.flow.sampling import FlowSampling
+from rlinf.models.importing import import_transformers
 from rlinf.models.lora import LoRAConfig
 from rlinf.models.pi0.architecture import Kind, PiArchitecture, base, tiny
 from rlinf.models.pi0.statistics import check_statistics, checked_asset
@@ -174,7 +174,7 @@ class PiConfig:
             CheckpointError: `model_path` is incomplete, or of another model.
             MissingExtra: transformers is not installed.
         """
-        require_modules("transformers", "tokenizers", place=self.kind, extra="rlinf-models[vla]")
+        import_transformers("tokenizers", place=self.kind, extra="rlinf-models[vla]")
         from rlinf.models.pi0._policy import build_policy
 
         return build_policy(self, spec, seed=seed)

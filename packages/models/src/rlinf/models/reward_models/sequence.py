@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import CheckpointError, ConfigError
-from rlinf.core.registry import require_modules
 from rlinf.models.actor_config import folder_of
+from rlinf.models.importing import import_transformers
 from rlinf.models.language.policy import NetworkConfig
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class SequenceRewardConfig(NetworkConfig):
             ConfigError: an unknown architecture or override.
             CheckpointError: the folder misses weights.
         """
-        require_modules("transformers", place="sequence_reward", extra="rlinf-models[language]")
+        import_transformers(place="sequence_reward", extra="rlinf-models[language]")
         from rlinf.models.reward_models._sequence import build_sequence_reward
 
         return build_sequence_reward(self, seed=seed)

@@ -15,8 +15,6 @@ from rlinf.core.registry import LOSSES, MODELS
 from rlinf.engines import FSDPTrainerConfig
 from rlinf.runners.agent import episode_rows
 
-torch.set_num_threads(1)
-
 
 def policy(**changes: Any) -> Any:
     model = {"preset": "tiny", "architecture": "qwen3", "add_value_head": True, **changes}

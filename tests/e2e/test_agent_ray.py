@@ -39,6 +39,7 @@ def test_a_worker_that_is_killed_amid_a_call_is_replaced_and_its_episodes_are_pl
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.usefixtures("shared_ray")
 def test_a_tool_worker_that_is_killed_amid_a_call_is_replaced_and_its_calls_are_made_again(processes: Any, tmp_path: Path) -> None:

@@ -6,12 +6,8 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
-import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-
-# Small tensors are an order of magnitude slower when threads compete for the cores of a busy machine.
-torch.set_num_threads(1)
 
 # A background job ignores Ctrl-C, and the programs that it starts do, too; here some are interrupted.
 signal.signal(signal.SIGINT, signal.default_int_handler)

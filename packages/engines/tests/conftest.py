@@ -1,17 +1,18 @@
 """The tests share toys, and processes share them too, so they are modules beside them; two ranks are started once for all."""
 
+from __future__ import annotations
+
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-import torch
+
+if TYPE_CHECKING:
+    import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-# Small networks are an order of magnitude slower when threads compete for the cores of a busy machine.
-torch.set_num_threads(1)
-
 
 SHARED = ("test_sharding.py", "test_ranks.py", "test_masters.py", "test_resizing.py")
 """The files that look at what two ranks have left."""
@@ -33,6 +34,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 @pytest.fixture
 def device() -> torch.device:
     """A GPU; or with RLINF_TEST_DEVICE=cpu, which tries such tests without one, the CPU."""
+    import torch
+
     named = os.environ.get("RLINF_TEST_DEVICE", "cuda")
     if named == "cuda" and not torch.cuda.is_available():
         pytest.skip("needs a GPU")

@@ -135,6 +135,20 @@ def test_several_datasets_of_a_folder_follow_each_other(tmp_path):
     np.testing.assert_array_equal(found[2].action, EPISODES[2].actions)
 
 
+def test_a_mixture_with_a_part_that_would_be_left_out_or_of_other_steps_is_refused(tmp_path):
+    record(tmp_path / "a", EPISODES[:1], use_videos=False)
+    record(tmp_path / "b", EPISODES[1:2], use_videos=False)
+    info = tmp_path / "b/meta/info.json"
+    info.write_text(json.dumps({**json.loads(info.read_text()), "fps": 20}))
+    with pytest.raises(ConfigError, match=r"a step of '.*b' takes 1/20 s, and one of '.*a' 1/10 s \(fps\)"):
+        LeRobot(path=str(tmp_path)).open()
+    (tmp_path / "b").rename(tmp_path.parent / "elsewhere")
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c/episode_000000.npz").touch()
+    with pytest.raises(ConfigError, match=r"the episodes in '.*c' are in no LeRobot dataset, unlike those in '.*a' beside it"):
+        LeRobot(path=str(tmp_path)).open()
+
+
 def test_frames_come_in_the_order_of_their_index_and_lists_of_any_kind(tmp_path):
     """As others write: rows in any order, lists of variable length, statistics and outcomes left out."""
     folder = record(tmp_path, use_videos=False)

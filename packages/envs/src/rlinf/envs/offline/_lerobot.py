@@ -61,6 +61,9 @@ class LeRobotSource:
                 )
                 problem = f"'{other.folder}' and '{first.folder}' differ in {', '.join(differ)}"
                 raise ConfigError("dataset.path", problem, "Name one of them.")
+            if other.fps != first.fps:
+                problem = f"a step of '{other.folder}' takes 1/{other.fps:g} s, and one of '{first.folder}' 1/{first.fps:g} s (fps)"
+                raise ConfigError("dataset.path", problem, "Name one of them.")
         left = sum(len(part.lengths) for part in self._parts) if config.episodes is None else config.episodes
         for part in self._parts:
             part.keep(left)
@@ -141,12 +144,12 @@ class _Dataset:
         try:
             info = json.loads((folder / "meta" / "info.json").read_text(encoding="utf-8"))
             version = str(info["codebase_version"])
-            self._fps, self.features = float(info["fps"]), cast("dict[str, dict[str, Any]]", info["features"])
+            self.fps, self.features = float(info["fps"]), cast("dict[str, dict[str, Any]]", info["features"])
             if not version.startswith("v3"):
                 remedy = "LeRobot's convert_dataset_v21_to_v30 brings older ones up to date."
                 raise ConfigError("dataset.path", f"expected format v3 in '{folder}', found {version}", remedy)
-            if not self._fps > 0.0:
-                problem = f"expected fps above 0 in 'meta/info.json' of '{folder}', found {self._fps:g}"
+            if not self.fps > 0.0:
+                problem = f"expected fps above 0 in 'meta/info.json' of '{folder}', found {self.fps:g}"
                 raise ConfigError("dataset.path", problem, AGAIN)
             self._paths = {"data": info["data_path"], "videos": info.get("video_path")}
             self._rows = [row for path in sorted((folder / "meta" / "episodes").glob("*/*.parquet")) for row in rows(path)]
@@ -365,7 +368,7 @@ class _Dataset:
     def _first_frame(self, name: str, row: Mapping[str, Any]) -> int:
         """Of an episode in its film."""
         # Rounded, as a time in floats may lie just before its frame.
-        return round(float(row[f"videos/{name}/from_timestamp"]) * self._fps)
+        return round(float(row[f"videos/{name}/from_timestamp"]) * self.fps)
 
     def _film_file(self, name: str, row: Mapping[str, Any]) -> Path:
         chunk, file = row[f"videos/{name}/chunk_index"], row[f"videos/{name}/file_index"]

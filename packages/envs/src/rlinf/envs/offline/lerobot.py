@@ -135,7 +135,7 @@ def dataset_folders(path: str) -> list[Path]:
     """The folders with a dataset that a path means.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is none, or some beside episodes of another format.
     """
     folder = Path(path).expanduser()
     if (folder / "meta" / "info.json").is_file():
@@ -146,6 +146,11 @@ def dataset_folders(path: str) -> list[Path]:
         raise ConfigError(
             "dataset.path", f"expected a LeRobot dataset at '{path}', found {found}", "Record one, or name its folder."
         )
+    # A mixture must not lack a part without a word.
+    other = sorted(file.parent for file in folder.glob("*/episode_*") if file.parent not in inside)
+    if other:
+        problem = f"the episodes in '{other[0]}' are in no LeRobot dataset, unlike those in '{inside[0]}' beside it"
+        raise ConfigError("dataset.path", problem, "Record them in that format, or name one folder.")
     return inside
 
 

@@ -17,6 +17,7 @@ from rlinf.core.config.arguments import ArgumentParser, real, whole
 from rlinf.core.errors import ConfigError
 from rlinf.envs.recording import LeRobotWriter, NumpyWriter, expect_new, record_expert
 from rlinf.runners import compose_app_recipe, run_app
+from rlinf.runners.entry import INTERRUPTED
 from rlinf.runners.task_types import task_type_of
 
 CONFIG_DIR = Path(__file__).parent / "config_sft"
@@ -47,16 +48,12 @@ def main(argv: Sequence[str]) -> int:
         writer = NumpyWriter(folder)
     else:
         writer = LeRobotWriter(folder, fps=args.fps, robot_type=config.env_type, finalize_interval=100, use_videos=args.videos)
-    played = record_expert(
-        env,
-        writer,
-        episodes=args.episodes,
-        seed=args.seed,
-        speed=args.speed,
-        noise=args.noise,
-        only_success=args.only_success,
-        human=args.human,
-    )
+    asked = {name: getattr(args, name) for name in ("episodes", "seed", "speed", "noise", "only_success", "human")}
+    try:
+        played = record_expert(env, writer, **asked)
+    except KeyboardInterrupt:
+        sys.stdout.write(f"interrupted: the {writer.count} episodes that had ended are in {folder}, and can be learned from\n")
+        return INTERRUPTED
     solved, steps = sum(bool(each.success_once) for each in played), sum(each.episode_len for each in played)
     kept = solved if args.only_success else len(played)
     sys.stdout.write(f"{len(played)} episodes of {steps} steps, {solved} of them solved; {kept} are in {folder}\n")

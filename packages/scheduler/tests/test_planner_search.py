@@ -227,7 +227,7 @@ def test_a_large_machine_has_a_gap_that_holds() -> None:
 
 def test_nothing_fits() -> None:
     workload = embodied().replaced("actor", memory=Memory(weights=100.0))
-    with pytest.raises(PlacementError, match="no layout on 2 devices fits into 10 bytes"):
+    with pytest.raises(PlacementError, match="no layout on 2 devices fits into 10 B each"):
         search(workload, Machine(devices=2, memory=10.0))
     with pytest.raises(PlacementError, match="actor has no place on 2 devices"):
         search(embodied().replaced("actor", processes=(5,)), Machine(devices=2))

@@ -52,6 +52,20 @@ def test_a_run_that_is_shorter_than_its_checkpoint_is_refused(resumed: Make) -> 
             check(resumed(3))
 
 
+def test_a_checkpoint_of_another_kind_of_run_is_refused(resumed: Make, tmp_path: Path) -> None:
+    for made, name in (("embodied_off_policy", "of another"), ("embodied", "of this")):
+        folder, config = tmp_path / name / "global_step_4", {"runner": {"task_type": made}}
+        write_checkpoint(folder, lambda part: None, config=config, state={"step": 4, "optimizer_steps": 40})
+        cfg = resumed(5)
+        cfg = replace(cfg, runner=replace(cfg.runner, resume_dir=str(folder)))
+        if made == "embodied":
+            check_resume(cfg)
+            continue
+        message = r"^runner\.resume_dir: .* of the task type embodied_off_policy, and this one is embodied\. .* runner\.ckpt_path"
+        with pytest.raises(ConfigError, match=message):
+            check_resume(cfg)
+
+
 def test_a_run_that_is_as_long_is_only_evaluated(resumed: Make, capsys: pytest.CaptureFixture[str]) -> None:
     check_resume(resumed(4))
     assert "all 4 iterations are done; only the last evaluation is run" in capsys.readouterr().err

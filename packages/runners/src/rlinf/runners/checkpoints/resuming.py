@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Final, cast
 
 from rlinf.core.config.provenance import flatten
-from rlinf.core.errors import ConfigError
+from rlinf.core.errors import ConfigError, MissingExtra, UnknownName
 from rlinf.runners.checkpoints.checkpoint import Checkpoint, peek_checkpoint, read_checkpoint
 from rlinf.runners.checkpoints.run_folder import AUTO, RunFolder, resume_folder, run_folder
 from rlinf.runners.config.paths import absolute_paths
 from rlinf.runners.config.schema import RunConfig
 from rlinf.runners.config.sections import resolved
+from rlinf.runners.task_types import task_type_of
 
 _NOT_TRAINED: Final = ("runner", "cluster", "sft")
 _SHOWN: Final = 6
@@ -24,7 +26,8 @@ def check_resume(cfg: RunConfig) -> None:
     """Refuses a checkpoint that a run can't go on from, and says where it will not go on as it began; nothing without `resume_dir`.
 
     Raises:
-        ConfigError: the run is shorter than what the checkpoint has behind it, or its schedule would stretch.
+        ConfigError: the checkpoint is of another kind of run, the run is shorter than what it has behind it, or its schedule would
+            stretch.
         CheckpointError: there is no checkpoint.
     """
     folder = resume_folder(cfg)
@@ -35,6 +38,7 @@ def check_resume(cfg: RunConfig) -> None:
         return
     # Its files are compared with the manifest once, by `resumed_checkpoint`: that reads all of them.
     checkpoint = peek_checkpoint(folder)
+    _refuse_other_kind(cfg, checkpoint)
     _refuse_other_length(cfg, checkpoint)
     changes = list(_changes(cfg, checkpoint))
     if changes:
@@ -99,6 +103,16 @@ def misses_evaluation(cfg: RunConfig) -> bool:
                 # The last one counts: the lines of a branch that was left come before.
                 found = json.loads(line)
     return not any(name.startswith("eval/") for name in found)
+
+
+def _refuse_other_kind(cfg: RunConfig, checkpoint: Checkpoint) -> None:
+    """Each kind of run keeps something else beside the weights, such as a replay buffer."""
+    # Whose task type is not installed here may be anything.
+    with suppress(UnknownName, MissingExtra):
+        made = task_type_of(checkpoint.config).name if checkpoint.config else cfg.runner.task_type
+        if made != cfg.runner.task_type:
+            problem = f"'{checkpoint.folder}' is of a run of the task type {made}, and this one is {cfg.runner.task_type}"
+            raise ConfigError("runner.resume_dir", problem, "Begin anew with its weights: name it as runner.ckpt_path.")
 
 
 def _refuse_other_length(cfg: RunConfig, checkpoint: Checkpoint) -> None:

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from rlinf.core.commands import main
-from rlinf.core.errors import ConfigError
-from rlinf.models.checkpoints import read_tensors
+from rlinf.core.errors import CheckpointError, ConfigError
+from rlinf.models.checkpoints import load_policy, read_tensors
 from rlinf.models.conversion.command import convert
 from rlinf.models.registry import build_policy
 
@@ -33,6 +33,34 @@ def test_a_language_model_becomes_megatrons_and_comes_back(
     assert main(["convert", str(tmp_path / "x.pt"), str(tmp_path / "back"), "--to", "hf", "--like", str(folder)]) == 0
     after = read_tensors(tmp_path / "back")
     assert after.keys() == before.keys()
+    assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
+
+
+def test_a_policy_made_of_a_public_folder_is_read_from_anywhere(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["convert", "hf", "ours", "--to", "safetensors"]) == 0
+    assert main(["convert", "hf", "m", "--to", "megatron"]) == 0
+    assert main(["convert", "m", "of_m", "--to", "safetensors", "--like", "hf"]) == 0
+    assert main(["convert", "m", "alone", "--to", "safetensors"]) == 0
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    before = read_tensors(folder)
+    for made in ("ours", "of_m"):
+        after = load_policy(tmp_path / made).network.state_dict()
+        assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
+    # Nothing that stays says what the weights of Megatron's are of.
+    with pytest.raises(CheckpointError, match="Pass model_type"):
+        load_policy(tmp_path / "alone")
+
+
+def test_weights_alone_become_public_in_either_of_their_files(folder: Path, tmp_path: Path) -> None:
+    before, found = read_tensors(folder), str(folder)
+    assert main(["convert", found, str(tmp_path / "x.pt"), "--to", "full_weights"]) == 0
+    assert main(["convert", str(tmp_path / "x.pt"), str(tmp_path / "alone"), "--to", "safetensors"]) == 0
+    assert main(["convert", str(tmp_path / "alone"), str(tmp_path / "back"), "--to", "hf", "--like", found]) == 0
+    after = read_tensors(tmp_path / "back")
     assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
 
 

@@ -40,6 +40,8 @@ class Source:
     """That of the weights."""
     layout: str = ""
     """The registered layout of weights; "" if it has none."""
+    network: Path | None = None
+    """The folder that says its sizes, where that is another one."""
 
     @property
     def public(self) -> bool:
@@ -90,7 +92,8 @@ def find_source(path: Path) -> Source:
         version = int(read_json(checkpoint / "state.json").get("version", 0))
         return Source(kind="run", path=checkpoint, model_type=model.get("model_type"), params=params, version=version)
     config = read_json(given / CONFIG)
-    if config.get("format") == FORMAT:
+    # One that was made of weights alone does not say what they are of.
+    if config.get("format") == FORMAT and config.get("model_type"):
         params, version = config.get("config", {}), int(config.get("version", 0))
         return Source(kind="policy", path=given, model_type=config.get("model_type"), params=params, version=version)
     if "type" in config:

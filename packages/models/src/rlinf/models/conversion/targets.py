@@ -13,6 +13,7 @@ from typing import Any, cast
 from torch import Tensor
 
 from rlinf.core.capabilities import LanguageModelPolicy, WeightLayout
+from rlinf.core.checkpoints.weight_files import has_weights
 from rlinf.core.data import Weights
 from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.core.registry import MODELS, WEIGHT_LAYOUTS
@@ -52,6 +53,8 @@ class Written:
     tensors: int
     left_out: tuple[str, ...] = ()
     """Weights that the format has no place for."""
+    network: Path | None = None
+    """Of a layout the folder that says the sizes of the network."""
 
 
 def write_target(request: Request) -> Written:
@@ -64,8 +67,8 @@ def write_target(request: Request) -> Written:
     if request.source.kind == "layout" and request.to != "hf":
         # By way of a folder of Hugging Face, which every other format starts from.
         with _between(request) as folder:
-            _layout_to_hf(request, folder)
-            return write_target(replace(request, source=find_source(folder), like=None))
+            network = _layout_to_hf(request, folder).network
+            return write_target(replace(request, source=replace(find_source(folder), network=network), like=None))
     if request.to in ("safetensors", "full_weights"):
         return _own_weights(request)
     if request.to == "hf":
@@ -79,7 +82,9 @@ def _own_weights(request: Request) -> Written:
     """By the policy's own names: what `runner.ckpt_path` reads."""
     source, model, params = request.source, request.source.model_type, request.source.params
     if source.public:
-        params = {"model_path": str(source.path), **_hyper_parameters(request)}
+        # From wherever it is read later.
+        network = (source.network or source.path).absolute()
+        params = {"model_path": str(network), **_hyper_parameters(request)}
         model = _model_type(request)
         if model in LANGUAGE:
             policy = _language(request)
@@ -87,6 +92,8 @@ def _own_weights(request: Request) -> Written:
             spec, params = robot_spec(source.path, params)
             policy = build_policy(model, params, spec, seed=0, place="actor.model")
         tensors: Mapping[str, Tensor] = policy.weights().tensors
+        if not has_weights(network):  # a layout's folder of sizes: nothing that stays is a model
+            model, params = None, {}
     elif params_given := sorted(request.params):
         problem = f"{source.described} needs no parameter, found '{params_given[0]}'"
         raise ConfigError("rlinf convert", problem, "Leave it out.")
@@ -198,7 +205,7 @@ def _layout_to_hf(request: Request, folder: Path) -> Written:
     with fresh_folder(folder, overwrite=request.overwrite) as made:
         write_tensors(tensors, made)
         copy_others(network, made, skip={file.name for file in made.iterdir()})
-    return Written(tensors=len(tensors))
+    return Written(tensors=len(tensors), network=network)
 
 
 def _language(request: Request) -> Any:

@@ -132,6 +132,17 @@ def test_a_template_that_changes_earlier_turns():
     assert learned([[read(recorded(thought), Forgetting(), mask_history=True)]]) == ["-" * 14 + "no."]
 
 
+@pytest.mark.parametrize("place", ["here:7", ""])
+def test_a_template_that_refuses_messages(place):
+    class Strict(Turns):
+        def apply_chat_template(self, conversation, *, tokenize, add_generation_prompt):
+            raise RuntimeError("roles must alternate")
+
+    message = r"the chat template can't write messages of user, assistant, user: roles must alternate\. Change the messages"
+    with pytest.raises(ConfigError, match=f"^{place or 'data'}: {message}"):
+        read(recorded(place=place), Strict())
+
+
 def test_a_template_that_writes_the_last_question_in_another_way():
     class Marking(Turns):
         def written(self, message, last):

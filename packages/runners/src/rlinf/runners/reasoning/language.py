@@ -13,7 +13,7 @@ from rlinf.core.capabilities import HasImages, LanguageModelPolicy
 from rlinf.core.data import Completion
 from rlinf.core.errors import ConfigError
 from rlinf.core.language.generation import Generator, SamplingConfig
-from rlinf.core.language.problems import ImageProcessor, Problem, ShownPrompt, Split, TaskConfig, Tokenizer
+from rlinf.core.language.problems import ImageProcessor, Message, Problem, ShownPrompt, Split, TaskConfig, Tokenizer
 from rlinf.core.random import keyed_seed
 from rlinf.runners.config.schema import ModelSection
 from rlinf.runners.reasoning.schema import ReasoningConfig
@@ -291,7 +291,27 @@ def prompt_text(tokenizer: Tokenizer, problem: Problem) -> str:
     """A prompt as text, with each picture as its mark."""
     if isinstance(problem.prompt, str):
         return problem.prompt
-    return tokenizer.apply_chat_template(problem.prompt, tokenize=False, add_generation_prompt=True)
+    return rendered(tokenizer, problem.prompt, problem.place)
+
+
+def rendered(tokenizer: Tokenizer, messages: Sequence[Message], place: str) -> str:
+    """Messages as the chat template writes them, and the beginning of a reply.
+
+    Args:
+        tokenizer: that of the model.
+        messages: what was said.
+        place: where a person finds them; "" for what was made on the spot.
+
+    Raises:
+        ConfigError: the template refuses them, as some do a message of the system, or two of the user in a row.
+    """
+    try:
+        return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    except Exception as error:
+        # Any error: those of templates are of jinja2, which is not known here.
+        roles = ", ".join(message["role"] for message in messages)
+        found = f"the chat template can't write messages of {roles}: {error}"
+        raise ConfigError(place or "data", found, "Change the messages, or use another template.") from error
 
 
 def _texts(problems: Sequence[Problem]) -> Iterator[str]:

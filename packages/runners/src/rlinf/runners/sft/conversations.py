@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlinf.core.errors import ConfigError
-from rlinf.core.language.problems import Message, Problem, Tokenizer
+from rlinf.core.language.problems import Problem, Tokenizer
+from rlinf.runners.reasoning.language import rendered
 
 _LAST_ALONE = "set data.mask_history: true to learn the last reply of each conversation alone"
 
@@ -42,11 +43,11 @@ def pieces(problem: Problem, tokenizer: Tokenizer, ends: Sequence[int]) -> list[
         ConfigError: the template changes turns once others follow, or ends replies with none of `ends`.
     """
     messages = [message for message in problem.prompt if not isinstance(message, str)]
-    whole, marks = _rendered(tokenizer, messages), [tokenizer.decode([end]) for end in ends]
+    whole, marks = rendered(tokenizer, messages, problem.place), [tokenizer.decode([end]) for end in ends]
     found: list[Piece] = []
     done = 0
     for at in replies(problem):
-        begin, behind = _reply(whole, _rendered(tokenizer, messages[:at]), messages[at]["content"], problem.place)
+        begin, behind = _reply(whole, rendered(tokenizer, messages[:at], problem.place), messages[at]["content"], problem.place)
         rest = whole[behind:].lstrip()
         mark = next((mark for mark in marks if rest.startswith(mark)), None)
         if mark is None:
@@ -75,10 +76,6 @@ def _reply(whole: str, asked: str, content: str, place: str) -> tuple[int, int]:
         said = f"changes turns once others follow: it writes {whole[same : same + 40]!r} where it asked for {content[:40]!r}"
         raise _refusal(place, said, f"Use one that leaves earlier turns as they are, or {_LAST_ALONE}.")
     return len(asked), begin + len(text)
-
-
-def _rendered(tokenizer: Tokenizer, messages: Sequence[Message]) -> str:
-    return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
 
 
 def _refusal(place: str, said: str, remedy: str) -> ConfigError:

@@ -126,6 +126,14 @@ def _entries(command: EvaluationCommand) -> dict[str, tuple[StartEvaluation, Any
             named = f"{name}: " if name else ""
             faults += [type(fault)(f"{named}{fault.place}", fault.problem, fault.remedy) for fault in each_fault(error)]
     refuse(faults)
+    first, *others = found
+    for name in others:
+        path, named = found[first][1].runner.ckpt_path, found[name][1].runner.ckpt_path
+        if named != path:
+            problem = f"a suite is of one policy: '{first}' evaluates {path}, found {named}"
+            raise ConfigError(
+                f"{name}: runner.ckpt_path", problem, "Evaluate each by itself, the second with --protocol of the first."
+            )
     return found
 
 

@@ -183,7 +183,9 @@ def test_unfinished_episodes_go_on_only_with_auto_reset(toy_data: dict[str, Any]
         assert (lengths[~running] == 0).all()
 
 
-def test_every_evaluation_episode_starts_from_its_own_state_exactly_once(toy_data: dict[str, Any], channels: Any) -> None:
+def test_every_evaluation_episode_starts_from_its_own_state_exactly_once(
+    toy_data: dict[str, Any], channels: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     toy_data["rollout"] = {"pipeline_stage_num": 2}
     env = worker(toy_data)
     protocol = episode_protocol(replace(env.cfg, env=replace(env.cfg.env, eval=replace(env.cfg.env.eval, episodes=8))), final=False)
@@ -194,7 +196,12 @@ def test_every_evaluation_episode_starts_from_its_own_state_exactly_once(toy_dat
     assert EvalReport(protocol=protocol, results=tuple(results)).total is not None
     assert {r.episode.number: r.episode_len for r in results} == {n: s % 5 + 1 for n, s in enumerate(expected)}
     assert [film for e in envs for film in e.recorded] == ["film.mp4"]
-    again = env.evaluate(protocol, *channels)
+    monkeypatch.setattr("rlinf.runners.embodied.playing.evaluating.TELL_EVERY_S", 0.0)
+    with caplog.at_level("INFO"):
+        again = env.evaluate(protocol, *channels)
+    told = [int(text.split()[1]) for text in caplog.messages if text.endswith("of 8 episodes are played")]
+    assert told == sorted(told)
+    assert told[-1] in range(1, 8), "it is said while they are played"
     assert len(envs) > 1, "others are not filmed"
     assert [film for e in envs for film in e.recorded] == ["film.mp4"]
     assert EvalReport(protocol=protocol, results=tuple(again)) == EvalReport(protocol=protocol, results=tuple(results))

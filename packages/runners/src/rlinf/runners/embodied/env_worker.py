@@ -35,7 +35,7 @@ from rlinf.runners.embodied.playing.env_slot import (
     step_decided,
     task_numbers,
 )
-from rlinf.runners.embodied.playing.evaluating import evaluation_of, filmed_players
+from rlinf.runners.embodied.playing.evaluating import evaluation_of, filmed_players, telling
 from rlinf.runners.embodied.playing.initial_states import InitialStates, unlike_members
 from rlinf.runners.embodied.playing.rows import Bools, Ints, RowCollector, shares
 from rlinf.runners.embodied.playing.slots import Slot
@@ -218,15 +218,16 @@ class EnvWorker(Worker):
             answers: as for `interact`.
             video: where the first episodes of slot 0 are filmed; None films nothing.
         """
-        config = self.cfg.env.eval
         found, conversations = list[list[EpisodeResult]](), dict[int, Conversation]()
+        total = 0
         for env_slot in self._evaluated():
             film = {"record": video} if video and env_slot.slot.index == 0 else {}
-            player = env_slot.player(protocol, env_slot.share(protocol, config.total_num_envs), film)
+            share = env_slot.share(protocol, self.cfg.env.eval.total_num_envs)
+            player, total = env_slot.player(protocol, share, film), total + len(share)
             found.append([])
             sender = self._sender(env_slot, requests, "eval")
             conversations[env_slot.slot.index] = evaluation_of(env_slot, sender, [player], found[-1], protocol.real_time_chunking)
-        self._converse(conversations, answers)
+        self._converse(conversations, answers, telling(found, total, self.log_info))
         self._rest()
         return [result for results in found for result in results]
 
@@ -275,12 +276,14 @@ class EnvWorker(Worker):
         self._converse(conversations, answers)
         return [episode for env_slot in self._env_slots for episode in env_slot.take_episodes()]
 
-    def _converse(self, conversations: Mapping[int, Conversation], answers: Channel) -> None:
+    def _converse(self, slots: Mapping[int, Conversation], answers: Channel, tell: Callable[[], None] | None = None) -> None:
         def receive() -> Reply:
+            if tell is not None:
+                tell()
             with self.worker_timer("wait_for_actions"):
                 return answers.get(key=answer_queue(self.rank, self._restarts))
 
-        converse(conversations, receive)
+        converse(slots, receive)
 
     def _roll_out(
         self,

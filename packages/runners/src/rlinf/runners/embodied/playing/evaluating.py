@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+import time
+from collections.abc import Callable, Generator, Iterable, Sequence, Sized
 from itertools import count
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -13,6 +14,8 @@ from rlinf.core.evaluation import EpisodeKey, EpisodePlayer, EpisodeProtocol, Ep
 from rlinf.runners.embodied.playing.env_slot import Conversation, EnvSlot, Floats, RequestSender
 from rlinf.runners.embodied.playing.episode_memory import EpisodeMemory
 from rlinf.runners.embodied.topology import ChunksInExecution
+
+TELL_EVERY_S: Final = 30.0
 
 
 def evaluation_of(
@@ -32,6 +35,25 @@ def evaluation_of(
         else:
             yield from _in_real_time(env_slot, sender, player, results, timing)
     env_slot.close_requests(sender)
+
+
+def telling(played: Sequence[Sized], total: int, say: Callable[[str], None]) -> Callable[[], None]:
+    """What is called after each answer, and says every half minute how far an evaluation is.
+
+    Args:
+        played: the episodes of each slot, which become more.
+        total: how many they will be in all.
+        say: is given the line.
+    """
+    due = time.monotonic() + TELL_EVERY_S
+
+    def look() -> None:
+        nonlocal due
+        if (now := time.monotonic()) > due:
+            due = now + TELL_EVERY_S
+            say(f"evaluation: {sum(map(len, played)):,} of {total:,} episodes are played")
+
+    return look
 
 
 def _step_by_step(env_slot: EnvSlot, sender: RequestSender, player: EpisodePlayer, results: list[EpisodeResult]) -> Conversation:

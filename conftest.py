@@ -1,6 +1,5 @@
 """What holds for the tests of every part."""
 
-import gc
 import random
 import sys
 
@@ -13,23 +12,14 @@ settings.register_profile("any machine", deadline=None, derandomize=True, suppre
 settings.register_profile("explore", settings.get_profile("any machine"), derandomize=False)
 settings.load_profile("any machine")
 
-# Nearly all that collecting tests imports stays: looking for garbage among it, now or during the tests, took up to a fifth of them.
-gc.disable()
-
 
 def pytest_collection_finish() -> None:
-    """Looks for garbage from now on, but not among what is there."""
-    gc.collect()
-    gc.freeze()
-    gc.enable()
-    # Small tensors are an order of magnitude slower when threads compete for the cores of a busy machine.
+    """Small tensors are an order of magnitude slower when threads compete for the cores of a busy machine.
+
+    Not where this file is read: whoever only hands out tests would import torch.
+    """
     if (torch := sys.modules.get("torch")) is not None:
         torch.set_num_threads(1)
-
-
-def pytest_unconfigure() -> None:
-    """Takes away all that is left: extensions would report it when the process ends."""
-    gc.unfreeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -105,6 +105,8 @@ def test_a_server_that_hangs_is_begun_anew(monkeypatch: pytest.MonkeyPatch) -> N
     assert (stalled.outcome, session.reason) == ("timeout", "no answer to anything within 0.1 s")
     (again,) = calls(STDIO, ("add", {"a": 2, "b": 2}))
     assert again.text == "4"
+    close_mcp_servers()
+    assert session.ended.is_set(), "the process that hung is left behind"
 
 
 def test_what_is_no_plain_text_is_text_or_named() -> None:

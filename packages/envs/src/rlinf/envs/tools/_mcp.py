@@ -37,6 +37,7 @@ class Connection:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name=f"mcp {config.server}")
         self._thread.start()
         self._session: _Session | None = None
+        self._former = list[_Session]()
         self._tools: tuple[Tool, ...] | None = None
 
     def tools(self) -> tuple[Tool, ...]:
@@ -62,7 +63,10 @@ class Connection:
         session, self._session = self._session, None
         if session is not None:
             self._loop.call_soon_threadsafe(session.over.set)
-            session.ended.wait(CLOSE_S)
+            self._former.append(session)
+        # A server that hung takes seconds to be ended; nobody else would end it.
+        for each in self._former:
+            each.ended.wait(CLOSE_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(CLOSE_S)
 
@@ -134,6 +138,8 @@ class Connection:
         session = self._session
         # No await before it is kept: calls that come meanwhile, or give up waiting, leave one server to those that follow.
         if session is None or session.lost.is_set():
+            if session is not None:
+                self._former = [each for each in (*self._former, session) if not each.ended.is_set()]
             session = self._session = _Session(self._config)
             session.task = asyncio.ensure_future(session.run())
         await session.begun.wait()

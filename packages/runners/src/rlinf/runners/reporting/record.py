@@ -71,14 +71,17 @@ class RunRecord:
             KeyboardInterrupt: a signal had asked the run to stop; it is saved.
         """
         parts, every = [*told, *self.skipped.add(scalars)], self.config.val_check_interval
-        if step < self.config.max_steps:
-            # Saved first: what was trained must outlive an evaluation that fails.
-            self.checkpoints.save_if_due()
-            if every and step % every == 0 and not self.checkpoints.stopping:
-                found, brief = evaluate()
-                scalars = {**scalars, **found}
-                self.progress.evaluation(brief)
-        self.log.write(step, scalars)
+        try:
+            if step < self.config.max_steps:
+                # Saved first: what was trained must outlive an evaluation that fails.
+                self.checkpoints.save_if_due()
+                if every and step % every == 0 and not self.checkpoints.stopping:
+                    found, brief = evaluate()
+                    scalars = {**scalars, **found}
+                    self.progress.evaluation(brief)
+        finally:
+            # So must its numbers.
+            self.log.write(step, scalars)
         self.progress.iteration(step, *parts)
         self.checkpoints.stop_if_asked()
 

@@ -34,6 +34,7 @@ def test_training_eval_and_envs_agree(app: Any, tiny: list[str]) -> None:
     assert f"9 episodes at the end (protocol {trained.protocol.hash}); their numbers are not comparable" in said
     code, said = app.evaluate_here(str(folder), LOCAL)
     assert code == 0, said
+    assert f"evaluation: 9 episodes (protocol {trained.protocol.hash})\n" in said
     evaluated = EvalReport.load(folder / "checkpoints/global_step_1_eval" / trained.protocol.hash / "summary.json")
     assert evaluated == trained
     alone = by_hand(trained.protocol, folder / "checkpoints/global_step_1/actor/model.safetensors")

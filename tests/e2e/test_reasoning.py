@@ -91,6 +91,7 @@ def test_a_checkpoint_evaluates_by_itself(app: ReasoningApp) -> None:
         assert evaluated[name] == trained[name]
     assert evaluated["protocol"]["hash"] == trained["protocol"]["hash"]
     assert "eval/accuracy" in said
+    assert f"evaluation: {trained['eval/problems']} problems (protocol {trained['protocol']['hash']})\n" in said
     for weights in ((), (f"runner.ckpt_path={folder}",)):
         said = app.evaluate(*TOY, *app.log_path, model, *weights)
         path = Path(said.split()[-1])

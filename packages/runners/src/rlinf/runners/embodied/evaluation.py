@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 from collections import Counter
 from dataclasses import replace
 from itertools import zip_longest
@@ -19,7 +20,7 @@ from rlinf.runners.embodied.playing.slots import slot_layout
 from rlinf.runners.embodied.rules import check_spec
 from rlinf.runners.embodied.schema import EvalEnvConfig, PlayedConfig
 from rlinf.runners.embodied.topology import Topology
-from rlinf.runners.evaluation.policy import EvaluatedPolicy
+from rlinf.runners.evaluation.policy import EvaluatedPolicy, evaluation_begins
 from rlinf.runners.reporting.phases import Phases
 from rlinf.runners.reporting.summary import write_report
 
@@ -183,6 +184,7 @@ class EmbodiedEvalRunner:
     def run(self) -> EvalReport[EpisodeResult]:
         """Plays the protocol of the last evaluation, and writes the report; then films failures."""
         protocol = evaluated_protocol(self.cfg, self.policy)
+        sys.stderr.write(f"{evaluation_begins(protocol)}\n")
         folder = self.policy.folder(protocol)
         folder.path.mkdir(parents=True, exist_ok=True)
         film = self.cfg.env.eval.video_cfg

@@ -80,6 +80,11 @@ def weight_sums(path: str) -> dict[str, str]:
     return {str(each.absolute()): file_sha256(each) for each in files}
 
 
+def evaluation_begins(protocol: EvalProtocol) -> str:
+    """What an evaluation without training measures, in words."""
+    return f"evaluation: {_amount(protocol)} (protocol {protocol.hash})"
+
+
 def evaluation_plan(interim: EvalProtocol, final: EvalProtocol, runner: RunnerConfig) -> str:
     """What a run will measure, in words.
 
@@ -88,10 +93,14 @@ def evaluation_plan(interim: EvalProtocol, final: EvalProtocol, runner: RunnerCo
         final: that of the last one, which the summary reports.
         runner: says how often.
     """
-    last = f"{len(final.work_list())} {final.result.counted} at the end (protocol {final.hash})"
+    last = f"{_amount(final)} at the end (protocol {final.hash})"
     if not runner.val_check_interval:
         return f"evaluation: {last}"
-    first = f"{len(interim.work_list())} {interim.result.counted} every {runner.val_check_interval} iterations"
+    first = f"{_amount(interim)} every {runner.val_check_interval} iterations"
     if interim.hash == final.hash:
         return f"evaluation: {first} and at the end (protocol {final.hash})"
     return f"evaluation: {first} (protocol {interim.hash}), {last}; their numbers are not comparable"
+
+
+def _amount(protocol: EvalProtocol) -> str:
+    return f"{len(protocol.work_list()):,} {protocol.result.counted}"

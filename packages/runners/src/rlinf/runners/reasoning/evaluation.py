@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from rlinf.core.evaluation import EvalReport, ProblemProtocol, ProblemResult
 from rlinf.core.language.problems import Split, TaskConfig
 from rlinf.core.protocols import WorkerGroup
 from rlinf.runners.config.sections import resolved
-from rlinf.runners.evaluation.policy import EvaluatedPolicy
+from rlinf.runners.evaluation.policy import EvaluatedPolicy, evaluation_begins
 from rlinf.runners.evaluation.published import expect_protocol
 from rlinf.runners.reasoning.generation.admission import GroupReport
 from rlinf.runners.reasoning.generation.jobs import GenerationJobs
@@ -191,6 +192,7 @@ class ReasoningEvalRunner:
         protocol = replace(self.evaluator.protocol(final=True), model=self.policy.changed(self.cfg.source))
         # Only here, as which problems are asked depends on the prompts that rollout workers have measured.
         expect_protocol(self.policy.published, protocol)
+        sys.stderr.write(f"{evaluation_begins(protocol)}\n")
         folder = self.policy.folder(protocol)
         folder.path.mkdir(parents=True, exist_ok=True)
         # Transcripts are appended, and an earlier evaluation may have written some here.

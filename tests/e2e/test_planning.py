@@ -8,7 +8,7 @@ import pytest
 
 from rlinf.core.commands import main
 from rlinf.core.errors import ConfigError, DeadlineExceeded
-from rlinf.scheduler.planner import Workload
+from rlinf.scheduler.planner import Workload, calibration
 from rlinf.scheduler.planner.calibration import calibrated
 
 ROOT = Path(__file__).parents[2]
@@ -43,7 +43,10 @@ def test_a_calibration_that_is_refused_or_fails_says_why(tmp_path: Path, capsys:
     assert "gone" in error
 
 
-def test_a_calibration_has_a_deadline() -> None:
+def test_a_calibration_says_how_far_it_is_and_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibration, "TELL_EVERY_S", 0.1)
+    told: list[str] = []
     late = pytest.raises(DeadlineExceeded, match=r"(?s)the run has done 0 of 5 steps after 0\.1 s.*--calibration-s")
-    with late, calibrated([RECIPE], timeout_s=0.1, tell=lambda _: None):
+    with late, calibrated([RECIPE], timeout_s=0.1, tell=told.append):
         pytest.fail("it had no time")
+    assert told == [f"running 6 steps of {RECIPE}", "0 of 5 steps after the first are measured, after 1 s"]

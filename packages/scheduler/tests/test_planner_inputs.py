@@ -46,6 +46,14 @@ def test_only_traces_are_put_together(tmp_path: Path, capsys: pytest.CaptureFixt
     assert f"'{profile}' is a profile, beside which 1 more are given; only traces" in capsys.readouterr().err
 
 
+def test_a_profile_that_is_not_there_is_told_by_the_option_that_named_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", "--profile", str(tmp_path / "gone.json"), "--devices", "2"]) == ConfigError.exit_code
+    error = capsys.readouterr().err
+    assert f"ConfigError: --profile: there is no '{tmp_path / 'gone.json'}'. Name what cluster.planner.profile can name" in error
+
+
 def test_the_table_of_what_was_measured_names_what_was_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = trace(tmp_path, 1).parent
     assert main(["plan", "--profile", str(folder), "--devices", "2"]) == 0

@@ -27,6 +27,7 @@ _RLINF = "import sys; from rlinf.core.commands import main; sys.exit(main())"
 _GRACE_S = 120.0
 """For the iteration that it is in, and for its checkpoint."""
 _LOOK_S = 1.0
+TELL_EVERY_S = 30.0
 
 
 @contextmanager
@@ -59,19 +60,23 @@ def calibrated(profiles: Sequence[str], *, timeout_s: float, tell: Callable[[str
             RECIPES.get(readers[0])(Path(words[0]), words[1:])
             folder = Path(folders.enter_context(tempfile.TemporaryDirectory(prefix="rlinf-plan-", ignore_cleanup_errors=True)))
             tell(f"running {STEPS + 1} steps of {profile}")
-            found.append(_run(words, folder, timeout_s))
+            found.append(_run(words, folder, timeout_s, tell))
         yield found
 
 
-def _run(recipe: Sequence[str], folder: Path, timeout_s: float) -> Path:
+def _run(recipe: Sequence[str], folder: Path, timeout_s: float, tell: Callable[[str], None]) -> Path:
     trace, log = folder / "trace.json", folder / "log.txt"
     ours = ("cluster.tracer.enabled=true", f"cluster.tracer.path={trace}", f"runner.logger.log_path={folder / 'logs'}")
     # No evaluation before the end, which the run does not reach.
     command = [sys.executable, "-c", _RLINF, "train", *recipe, *ours, "runner.val_check_interval=0"]
     child = ChildProcess(command, log=log, grace_s=_GRACE_S)
-    end = time.monotonic() + timeout_s
+    began = told = time.monotonic()
     while (seen := _steps(folder)) < STEPS and child.wait(_LOOK_S) is None:
-        if time.monotonic() > end:
+        now = time.monotonic()
+        if now - told > TELL_EVERY_S:
+            told = now
+            tell(f"{seen} of {STEPS} steps after the first are measured, after {now - began:.0f} s")
+        if now - began > timeout_s:
             child.stop()
             problem = f"the run has done {seen} of {STEPS} steps after {timeout_s:g} s{log_ending(log)}"
             raise DeadlineExceeded(f"calibration of {recipe[0]}", problem, "Give it more time: --calibration-s.")

@@ -30,7 +30,7 @@ from rlinf.scheduler.planner.timeline import seconds, write_trace
 from rlinf.scheduler.planner.workload import Workload
 
 CALIBRATION_S = 1800.0
-SET, TRACE = "--set", "--trace"
+SET, TRACE, PROFILE_OPTION = "--set", "--trace", "--profile"
 _OF_COMPONENT = ("devices", "parallel", "speed", "items")
 _OF_RUN = ("chunks", "stages", "max_lag")
 
@@ -47,7 +47,7 @@ def plan(args: Sequence[str]) -> int:
         "what the components cost: a profile, traces or folders of traced runs, or recipes, each of which is run for a few steps; "
     )
     profile += "overrides for a recipe stand behind it, within quotes"
-    parser.add_argument("--profile", action="append", default=[], metavar="PATH", help=profile)
+    parser.add_argument(PROFILE_OPTION, action="append", default=[], metavar="PATH", help=profile)
     parser.add_argument("--devices", type=whole(1), help="plan for so many devices, whatever there is")
     parser.add_argument("--per-node", type=whole(0), default=0, help="of which a node has so many")
     parser.add_argument("--cores", type=whole(1), help="CPU cores of a node, which the processes on virtual accelerators share")
@@ -68,7 +68,10 @@ def plan(args: Sequence[str]) -> int:
 def _plan(asked: argparse.Namespace, profiles: Sequence[str | Path]) -> int:
     cluster = _cluster(asked.recipe, asked.overrides)
     planner = PlannerConfig() if cluster is None else cluster.planner
-    workload, observed = load_profile(profiles or ([planner.profile] if planner.profile else []))
+    if profiles:
+        workload, observed = load_profile(profiles, place=PROFILE_OPTION)
+    else:
+        workload, observed = load_profile([planner.profile] if planner.profile else [])
     if asked.memory is not None:
         parse_memory(asked.memory, place="--memory")
         planner = replace(planner, memory=asked.memory)
@@ -299,3 +302,5 @@ def _expect_writable(option: str, file: str | None) -> None:
 
 def _say(text: str) -> None:
     sys.stdout.write(f"{text}\n\n")
+    # In a file or a pipe it would be there at the end.
+    sys.stdout.flush()

@@ -25,8 +25,12 @@ PINNED = "cluster.planner.pinned"
 _MAKE = "Measure it in a few steps of a placement of your own: rlinf plan RECIPE.yaml --profile RECIPE.yaml --write FILE."
 
 
-def load_profile(paths: Sequence[str | Path]) -> tuple[Workload, list[Observed]]:
+def load_profile(paths: Sequence[str | Path], *, place: str = PROFILE) -> tuple[Workload, list[Observed]]:
     """A workload from one profile, or from one or several traces, and what the traces showed.
+
+    Args:
+        paths: of the profile, or of traces.
+        place: the key or the option that named them, for messages.
 
     Raises:
         ConfigError: there is none, or it has a fault.
@@ -36,12 +40,13 @@ def load_profile(paths: Sequence[str | Path]) -> tuple[Workload, list[Observed]]
         raise ConfigError(PROFILE, "nothing says what the components cost", _MAKE)
     for path in paths:
         if not Path(path).exists():
-            raise ConfigError(PROFILE, f"there is no '{path}'", _MAKE)
+            known = "" if place == PROFILE else f"Name what {PROFILE} can name: a profile, or a trace. "
+            raise ConfigError(place, f"there is no '{path}'", f"{known}{_MAKE}")
     files = [trace_file(path) for path in paths]
     profiles = [file for file in files if file.is_file() and not _is_trace(file)]
     if profiles and len(files) > 1:
         problem = f"'{profiles[0]}' is a profile, beside which {len(files) - 1} more are given; only traces are put together"
-        raise ConfigError(PROFILE, problem, "Give the profile alone, or the traces.")
+        raise ConfigError(place, problem, "Give the profile alone, or the traces.")
     if profiles:
         return Workload.read(files[0]), []
     observed = fitted(files)

@@ -118,7 +118,7 @@ def test_a_workflow_of_ones_own_is_an_async_function_of_task_and_generate() -> N
 
 
 def test_a_tool_that_can_not_be_built_is_told_under_its_key() -> None:
-    with pytest.raises(ConfigError, match=r"^agent\.tools\[1\]\.function: expected a function, found 3"):
+    with pytest.raises(ConfigError, match=rf"^agent\.tools\[1\]: expected a function at '{__name__}:number', found 3"):
         agent(f"agent.tools=[{{type: calculator}}, {{type: '{__name__}:number'}}]")
     server = "{type: mcp, server: sums, command: [no_such_program]}"
     with pytest.raises(ConfigError, match=r"^agent\.tools\[0\]\.command: no program 'no_such_program'\. Give its path"):

@@ -52,7 +52,7 @@ def test_a_tool_can_be_registered() -> None:
 
 
 def test_what_is_no_function_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"^tools\.function: expected a function, found 3"):
+    with pytest.raises(ConfigError, match=rf"^tools: expected a function at '{__name__}:number', found 3"):
         TOOLS.build(f"{__name__}:number", {}, place="tools").check("tools")
 
 
@@ -64,5 +64,5 @@ def test_what_is_no_function_is_refused() -> None:
     ],
 )
 def test_a_function_that_can_not_be_a_tool_is_told_with_its_key(name: str, found: str) -> None:
-    with pytest.raises(ConfigError, match=rf"^agent\.tools\[1\]\.function: {found}"):
+    with pytest.raises(ConfigError, match=rf"^agent\.tools\[1\] \('{__name__}:{name}'\): {found}"):
         TOOLS.build(f"{__name__}:{name}", {}, place="agent.tools[1]").check("agent.tools[1]")

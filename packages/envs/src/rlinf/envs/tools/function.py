@@ -27,21 +27,22 @@ class FunctionTool:
         Raises:
             ConfigError: there is no such function, or it can't be a tool.
         """
-        self._tool(f"{place}.function")
+        self._tool(place)
 
     def build(self) -> Tool:
         """The tool."""
-        return self._tool("tools.function")
+        return self._tool("tools")
 
     def _tool(self, place: str) -> Tool:
-        found: Any = TOOLS.get(self.function, place=place)
+        found: Any = TOOLS.get(self.function, place=f"{place}.function")
         if isinstance(found, Tool):
             return replace(found, name=self.name or found.name, inline=self.inline or found.inline)
         if not callable(found):
-            raise ConfigError(place, f"expected a function, found {found!r:.80}", "Name a typed function.")
+            # Of the whole entry, as the path may stand under `type` as well as under `function`.
+            raise ConfigError(place, f"expected a function at '{self.function}', found {found!r:.80}", "Name a typed function.")
         try:
             return Tool.of(found, name=self.name, inline=self.inline)
         except ConfigError as error:
             # Which tool it is says little in a list of many.
-            error.move(f"{place}: {error.place}")
+            error.move(f"{place} ('{self.function}'): {error.place}")
             raise

@@ -83,11 +83,15 @@ def test_a_template_that_changes_earlier_turns_is_refused() -> None:
         chat.add([ToolResult(text="x")])
 
 
-def test_a_result_that_the_tokenizer_cannot_write_is_refused() -> None:
-    chat = conversation()
+@pytest.mark.parametrize("prompt", ["ab:", ({"role": "user", "content": "go"},)])
+def test_what_the_tokenizer_cannot_write_of_a_result_is_read_as_it_writes_it(prompt: object) -> None:
+    """An error's text may have any character, and no tool ends a run by what it says."""
+    chat = conversation(prompt)
     chat.write(written("<t>c</t>"))
-    with pytest.raises(RenderingError, match="tokenizer turns"):
-        chat.add([ToolResult(text="ü")])
+    (turn,) = chat.turns
+    chat.add([ToolResult(text="cü\N{SNOWMAN}d")])
+    assert "[c__d]" in TOKENIZER.decode(chat.tokens[-len(chat.tokens) + len(turn.prompt) :])
+    assert chat.turns[0].results == (ToolResult(text="cü\N{SNOWMAN}d"),), "what the tool said is kept"
 
 
 @pytest.mark.parametrize("finish", ["length", "abort"])

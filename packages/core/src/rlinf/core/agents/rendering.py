@@ -29,6 +29,11 @@ def appended_tokens(tokenizer: Tokenizer, text: str) -> list[int]:
     return added
 
 
+def writable(tokenizer: Tokenizer, text: str) -> str:
+    """A text as a tokenizer writes it: what it has no token for is left out or replaced, as the tokenizer does."""
+    return tokenizer.decode(tokenizer.encode(text, add_special_tokens=False))
+
+
 def continued_tokens(tokenizer: Tokenizer, tokens: Sequence[int], messages: Sequence[Message]) -> list[int]:
     """The tokens by which a conversation grows, so that a model reads all messages and writes next.
 

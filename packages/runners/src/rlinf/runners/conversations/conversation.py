@@ -12,7 +12,7 @@ from typing import Any
 
 from rlinf.core.agents import Branch, Tool, ToolFormat, ToolResult, Turn
 from rlinf.core.agents.rendering import RenderingError as RenderingError
-from rlinf.core.agents.rendering import appended_tokens, continued_tokens
+from rlinf.core.agents.rendering import appended_tokens, continued_tokens, writable
 from rlinf.core.agents.rendering import turn_ends as turn_ends
 from rlinf.core.agents.rendering import turn_stops as turn_stops
 from rlinf.core.data import Completion
@@ -85,10 +85,11 @@ class TokenConversation:
         """Puts results of the last turn's calls before the model.
 
         Raises:
-            RenderingError: the chat template changes what was there already, or the tokenizer can't write the results.
+            RenderingError: the chat template changes what was there already.
         """
         self._turns[-1] = replace(self._turns[-1], results=tuple(results))
-        text = self._form.write_results(results)
+        # What a tool says is nobody's choice, and must not end a run.
+        text = writable(self.tokenizer, self._form.write_results(results))
         if self._messages is None:
             self._append(appended_tokens(self.tokenizer, text))
             return

@@ -233,6 +233,10 @@ def test_a_file_that_holds_no_protocol(tmp_path: Path, toy_data: dict[str, Any])
         file.write_text(text)
         with pytest.raises(ConfigError, match=r"^--protocol"):
             read_protocol(file)
+    with pytest.raises(
+        ConfigError, match=r"^--protocol: '.*gone\.json' can't be read \(No such file or directory\)\. Name a summary"
+    ):
+        read_protocol(tmp_path / "gone.json")
     changed_by_hand = {**episode_protocol(read_embodied(toy_data), final=True).to_dict(), "mode": "train"}
     file.write_text(json.dumps(changed_by_hand))
     with pytest.raises(ConfigError, match="changed by hand"):
@@ -247,6 +251,8 @@ def test_a_suite_is_read_or_refused(tmp_path: Path) -> None:
         file.write_text(text)
         with pytest.raises(ConfigError, match="tasks: 10"):
             read_suite(file)
+    with pytest.raises(ConfigError, match=r"^--suite: '.*gone\.yaml' can't be read \(No such file or directory\)\. Write"):
+        read_suite(tmp_path / "gone.yaml")
 
 
 def test_a_command_names_a_suite_or_a_protocol(recipes: Path, tmp_path: Path) -> None:

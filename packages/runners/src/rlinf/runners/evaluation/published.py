@@ -24,7 +24,8 @@ def read_protocol(path: Path) -> EvalProtocol:
     try:
         content: object = json.loads(path.expanduser().read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ConfigError(OPTION, f"'{path}' can't be read ({error})", "Name a summary.json, or a protocol as JSON.") from error
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(OPTION, f"'{path}' can't be read ({reason})", "Name a summary.json, or a protocol as JSON.") from error
     found = cast("Mapping[str, Any]", content).get("protocol", content) if isinstance(content, Mapping) else None
     # Written with every protocol: a file without them is something else, such as the summary of a run that measures a loss alone.
     if not isinstance(found, Mapping) or not {"kind", "hash"} <= {*found}:

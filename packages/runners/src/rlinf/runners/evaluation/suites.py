@@ -31,7 +31,8 @@ def read_suite(path: Path) -> dict[str, list[str]]:
     try:
         content: object = OmegaConf.to_container(OmegaConf.load(path.expanduser()))
     except (OSError, YAMLError, OmegaConfBaseException) as error:
-        raise ConfigError(OPTION, f"'{path}' can't be read ({' '.join(str(error).split())})", _REMEDY) from error
+        reason = error.strerror if isinstance(error, OSError) else " ".join(str(error).split())
+        raise ConfigError(OPTION, f"'{path}' can't be read ({reason})", _REMEDY) from error
     if not isinstance(content, Mapping) or not content:
         raise ConfigError(OPTION, f"expected entries by name in '{path}', found {content!r:.60}", _REMEDY)
     return {str(name): _overrides(f"{path}: {name}", entry) for name, entry in cast("Mapping[object, object]", content).items()}

@@ -40,8 +40,10 @@ def test_a_run_means_its_newest_checkpoint(tmp_path: Path) -> None:
 
 def test_nothing_there(tmp_path: Path) -> None:
     put(tmp_path / "notes.txt")
-    for given in (tmp_path, tmp_path / "notes.txt", tmp_path / "nowhere"):
-        with pytest.raises(CheckpointError, match=r"no weights there\. Name a file \(\.safetensors, .*model\.safetensors"):
+    for given, content in ((tmp_path, r", which has notes\.txt"), (tmp_path / "notes.txt", ""), (tmp_path / "nowhere", "")):
+        with pytest.raises(
+            CheckpointError, match=rf"no weights there{content}\. Name a file \(\.safetensors, .*model\.safetensors"
+        ):
             find_weights(given)
     with pytest.raises(CheckpointError, match=r"^runner\.ckpt_path: no weights at '.*nowhere'"):
         find_weights(tmp_path / "nowhere", place="runner.ckpt_path")

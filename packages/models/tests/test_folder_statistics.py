@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from rlinf.core.data import ArraySpec, EnvSpec
-from rlinf.core.errors import ConfigError, RLinfError
+from rlinf.core.errors import CheckpointError, ConfigError, RLinfError
 from rlinf.models.gr00t.policy import GR00TPolicyConfig
 from rlinf.models.openvla.policy import OpenVLAPolicyConfig
 from rlinf.models.openvla_oft.policy import OpenVLAOFTPolicyConfig
@@ -16,6 +16,7 @@ from rlinf.models.pi0.policy import PI0PolicyConfig
 
 OPENVLA = [OpenVLAPolicyConfig, OpenVLAOFTPolicyConfig]
 QUANTILES = {"action": {"q01": [0.0] * 7, "q99": [1.0] * 7}}
+PI0 = {"type": "pi0", "paligemma_variant": "gemma_2b", "max_action_dim": 8}
 NORMAL = {"mean": [0.0] * 3, "std": [1.0] * 3}
 
 
@@ -113,13 +114,32 @@ def test_gr00t(tmp_path):
 
 def test_openpi(tmp_path):
     folder = written(tmp_path, {"norm_stats": {"actions": NORMAL}}, "assets/droid/norm_stats.json")
+    written(tmp_path, PI0)
     PI0PolicyConfig(model_path=folder).check_statistics("actor.model", 3)
     written(tmp_path, {"norm_stats": {"actions": NORMAL}}, "assets/lab/arm/norm_stats.json")
     refused(r"^actor\.model\.asset_id: .* has statistics of droid, lab/arm", PI0PolicyConfig(model_path=folder))
     refused(r"asset_id: .* assets/libero/.*There are", PI0PolicyConfig(model_path=folder, asset_id="libero"))
     chosen = PI0PolicyConfig(model_path=folder, asset_id="lab/arm")
     chosen.check("actor.model")
-    refused(r"model_path: .* are of 3 actions, and the environment takes 7", chosen, 7)
+    written(tmp_path, PI0)
+    for actions in (7, 2):
+        refused(rf"model_path: .* are of 3 actions, and the environment has {actions}", chosen, actions)
+    # As many as the model has room for are padded.
+    written(tmp_path, {"norm_stats": {"actions": {"mean": [0.0] * 8, "std": [1.0] * 8}}}, "assets/lab/arm/norm_stats.json")
+    written(tmp_path, PI0)
+    chosen.check_statistics("actor.model", 2)
+
+
+@pytest.mark.parametrize("config", [{"type": "act"}, {"model_type": "pi05"}])
+def test_pi0_of_a_folder_of_another_model(tmp_path, config):
+    folder = written(tmp_path, config)
+    (kind,) = config.values()
+    remedy = "Set model_type: pi05" if kind == "pi05" else "Name a folder of a 'pi0'"
+    with pytest.raises(CheckpointError, match=rf"config\.json: expected a model of type 'pi0', found '{kind}'\. {remedy}"):
+        PI0PolicyConfig(model_path=folder).check("actor.model")
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(CheckpointError, match=r"config\.json: can't be read"):
+        PI0PolicyConfig(model_path=folder).check("actor.model")
 
 
 def test_pi0_without_any(tmp_path):
@@ -127,4 +147,5 @@ def test_pi0_without_any(tmp_path):
     refused(r"^actor\.model\.model_path: .* has no statistics of actions .*LeRobot's normaliser", bare)
     arrays = {f"action.{name}": np.asarray(values, np.float32) for name, values in NORMAL.items()}
     save_file(arrays, tmp_path / "policy_preprocessor_step_5_normalizer_processor.safetensors")
+    written(tmp_path, PI0)
     bare.check_statistics("actor.model", 3)

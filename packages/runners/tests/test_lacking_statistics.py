@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 from rlinf.core.data import ArraySpec, EnvSpec
-from rlinf.core.errors import ConfigError
+from rlinf.core.declarations import PolicyTraits
+from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.core.registry import MODELS
 from rlinf.runners.config.checks import check_evaluation, check_run
 from rlinf.runners.config.statistics import lacking_statistics
@@ -20,10 +22,21 @@ from rlinf.runners.embodied.rules import check_spec, read_embodied
 
 @dataclass(frozen=True)
 class Normalises:
-    """A model of folders that have statistics of some actions, or none."""
+    """A model of folders that have statistics of some actions, or none, and are of its type."""
 
     model_path: str | None = None
     width: int = 4
+    traits: ClassVar = PolicyTraits(language=False)
+
+    def check(self, place: str) -> None:
+        file = Path(str(self.model_path)) / "config.json"
+        named = json.loads(file.read_text()).get("type", "toy") if file.is_file() else "toy"
+        if named != "toy":
+            raise ConfigError(f"{place}.model_path", f"'{self.model_path}' is of a '{named}'")
+
+    def check_tasks(self, texts: Sequence[str], place: str, spec: EnvSpec | None = None) -> None:
+        if self.model_path is not None and (Path(self.model_path) / "no tokenizer").is_file():
+            raise CheckpointError(self.model_path, "there is no tokenizer")
 
     def check_statistics(self, place: str, actions: int | None = None) -> None:
         if self.model_path is None:
@@ -36,6 +49,15 @@ class Normalises:
             raise ConfigError(f"{place}.model_path", f"statistics of {size} actions, and the environment takes {actions}")
 
 
+@dataclass(frozen=True)
+class OfNoFolder:
+    """A model that reads none."""
+
+    traits: ClassVar = PolicyTraits(language=False)
+
+
+if "toy_of_no_folder" not in MODELS.names():
+    MODELS.register("toy_of_no_folder")(OfNoFolder)
 if "toy_normalises" not in MODELS.names():
     MODELS.register("toy_normalises")(Normalises)
 
@@ -63,6 +85,21 @@ def test_a_folder_without_statistics_is_refused_by_the_key_that_names_it(toy_dat
     (folder / "statistics").write_text("1")
     assert not list(lacking_statistics(cfg, None))
     check_run(cfg)
+
+
+def test_a_folder_of_another_model_is_refused_by_the_key_that_names_it(toy_data: dict[str, Any], folder: Path) -> None:
+    (folder / "statistics").write_text("1")
+    cfg = config(toy_data, ckpt_path=str(folder))
+    for content, file, told in (("toy", "no tokenizer", "there is no tokenizer"), ("act", "as before", "is of a 'act'")):
+        (folder / "config.json").write_text(json.dumps({"type": content}))
+        (folder / file).touch()
+        for check in (check_run, check_evaluation):
+            with pytest.raises(ConfigError, match=rf"^runner\.ckpt_path: '{folder}':? {told}"):
+                check(cfg)
+        (folder / file).unlink()
+    toy_data["actor"]["model"] = {"model_type": "toy_of_no_folder"}
+    with pytest.raises(ConfigError, match=r"^runner\.ckpt_path: .* whose folders 'toy_of_no_folder' does not read"):
+        check_run(read_embodied(toy_data))
 
 
 def test_so_is_that_of_a_reference(toy_data: dict[str, Any], folder: Path) -> None:

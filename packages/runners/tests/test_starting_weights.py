@@ -151,6 +151,12 @@ class Published:
         return Built(section(self))
 
 
+@dataclass(frozen=True)
+class Unfit(Published):
+    def build(self, spec: EnvSpec, *, seed: int) -> Any:
+        raise ConfigError("actor.model.model_path", "statistics of 3 states, and the environment has 1")
+
+
 def section(config: Any) -> ModelSection:
     return ModelSection(model_type="toy", config=config)
 
@@ -181,6 +187,8 @@ def test_a_public_folder_is_read_by_the_architecture(tmp_path: Path, config: dic
     assert (policy.loaded.tensors["w"].item(), policy.loaded.version) == (1.0, 0)
     with pytest.raises(ConfigError, match=r"runner\.ckpt_path: .* whose folders 'toy' does not read"):
         load_starting_weights(policy, str(tmp_path), model=section(object()), spec=SPEC)
+    with pytest.raises(ConfigError, match=r"^runner\.ckpt_path: statistics of 3 states"):
+        load_starting_weights(policy, str(tmp_path), model=section(Unfit()), spec=SPEC)
 
 
 class Scores(torch.nn.Module):

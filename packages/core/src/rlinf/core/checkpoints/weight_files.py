@@ -29,6 +29,9 @@ CANDIDATES: Final = (
 )
 """Where weights may be below a folder, and below its `actor`; the first one found counts."""
 
+_SHOWN: Final = 8
+"""How many names of a folder a refusal lists."""
+
 _STEP: Final = re.compile(r"global_step_(\d+)")
 
 
@@ -52,7 +55,14 @@ def find_weights(path: Path | str, *, place: str = "") -> Path:
             if file.is_file():
                 return file
     remedy = f"Name a file ({', '.join(WEIGHT_SUFFIXES)}), a run, or a folder with one of {', '.join(CANDIDATES)}."
-    raise CheckpointError(place or str(path), f"no weights at '{path}'" if place else "no weights there", remedy)
+    problem = f"no weights at '{path}'" if place else "no weights there"
+    raise CheckpointError(place or str(path), f"{problem}{_content(given)}", remedy)
+
+
+def _content(folder: Path) -> str:
+    """What a folder has in place of weights, so that a name that was mistyped is seen."""
+    names = sorted(each.name for each in folder.iterdir()) if folder.is_dir() else []
+    return f", which has {', '.join(names[:_SHOWN])}{', …' if len(names) > _SHOWN else ''}" if names else ""
 
 
 def has_weights(path: Path) -> bool:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from safetensors import safe_open
@@ -13,7 +12,7 @@ from torch import nn
 from rlinf.core.errors import CheckpointError
 from rlinf.models import _tokenizers
 from rlinf.models.checkpoints.tensors import weight_files
-from rlinf.models.pi0.architecture import Kind, PiArchitecture, from_checkpoint
+from rlinf.models.pi0.architecture import Kind, PiArchitecture, from_checkpoint, read_config
 from rlinf.models.pi0.weight_map import sources
 
 _open: Any = safe_open
@@ -24,12 +23,12 @@ def read_architecture(folder: Path, kind: Kind) -> PiArchitecture:
     path = folder / "config.json"
     if not path.is_file():
         raise CheckpointError(str(path), "there is no such file", "model_path is a local folder; nothing is downloaded.")
-    return from_checkpoint(_json(path), kind, place=str(path))
+    return from_checkpoint(read_config(path), kind, place=str(path))
 
 
 def of_lerobot(folder: Path) -> bool:
     """Whether LeRobot wrote the folder: its `config.json` names the `type` of the policy, those of others don't."""
-    return "type" in _json(folder / "config.json")
+    return "type" in read_config(folder / "config.json")
 
 
 @torch.no_grad()
@@ -67,7 +66,3 @@ def tokenizer_of(folder: Path | None, of: PiArchitecture) -> Any:
     except (OSError, ValueError) as error:
         remedy = "Put tokenizer.json and tokenizer_config.json of google/paligemma-3b-pt-224 beside config.json."
         raise CheckpointError(str(folder), f"there is no tokenizer: {error}", remedy) from error
-
-
-def _json(path: Path) -> dict[str, Any]:
-    return cast("dict[str, Any]", json.loads(path.read_text(encoding="utf-8")))

@@ -44,7 +44,7 @@ from rlinf.models.pi0._network import PiNetwork, Prefix
 from rlinf.models.pi0.architecture import PiArchitecture, check_sizes
 from rlinf.models.pi0.policy import PiConfig
 from rlinf.models.pi0.prompt import encode, padded, state_prompt, task_prompt, texts, told_tasks
-from rlinf.models.pi0.statistics import read_statistics
+from rlinf.models.pi0.statistics import expect_size, read_statistics
 from rlinf.models.precision import cast_weights
 from rlinf.models.seeding import seeded_weights
 
@@ -315,6 +315,9 @@ def build_policy(config: PiConfig, spec: EnvSpec, *, seed: int) -> PiPolicy:
     states, actions = check_sizes(spec, of, config.kind, config.num_action_chunks)
     tokenizer = checkpoint.tokenizer_of(folder, of)
     statistics = {} if folder is None else read_statistics(folder, config.asset_id)
+    for name, size, largest in (("states", states, of.max_state_dim), ("actions", actions, of.max_action_dim)):
+        if name in statistics:
+            expect_size(name, statistics[name], size, largest, "model_path", str(folder))
     with seeded_weights(seed):
         # load_network refuses a folder that lacks a tensor, so drawing billions of weights first would be for nothing.
         with nullcontext() if folder is None else no_init_weights():

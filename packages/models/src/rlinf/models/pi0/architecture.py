@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, cast
+from pathlib import Path
+from typing import Any, Final, Literal, cast, get_args
 
 from rlinf.core.config import read
 from rlinf.core.data import EnvSpec
@@ -103,6 +105,21 @@ def tiny(kind: Kind) -> PiArchitecture:
     )
 
 
+def read_config(path: Path) -> dict[str, Any]:
+    """What is in a `config.json`.
+
+    Raises:
+        CheckpointError: it can't be read, or is something else.
+    """
+    try:
+        content: object = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(str(path), f"can't be read ({error})", "Copy it again.") from error
+    if not isinstance(content, dict):
+        raise CheckpointError(str(path), f"expected names with values, found {type(content).__name__}", "Copy it again.")
+    return cast("dict[str, Any]", content)
+
+
 def from_checkpoint(found: Mapping[str, Any], kind: Kind, *, place: str) -> PiArchitecture:
     """The sizes that a folder's `config.json` says.
 
@@ -117,10 +134,7 @@ def from_checkpoint(found: Mapping[str, Any], kind: Kind, *, place: str) -> PiAr
     Raises:
         CheckpointError: the file is of another model, or says no sizes.
     """
-    # openpi's file names no model: there the caller is believed.
-    named = found.get("type", found.get("model_type", kind))
-    if named != kind:
-        raise CheckpointError(place, f"expected a model of type '{kind}', found '{named}'", f"Use model_type: {named}.")
+    expect_kind(found, kind, place)
     if "architecture" in found:
         return read(PiArchitecture, found["architecture"], place=f"{place}: architecture")
     if "vlm_config" in found:
@@ -128,6 +142,24 @@ def from_checkpoint(found: Mapping[str, Any], kind: Kind, *, place: str) -> PiAr
     if "paligemma_variant" in found:
         return _of_variants(found, kind, place)
     raise CheckpointError(place, f"expected architecture, paligemma_variant or vlm_config, found {sorted(found)}")
+
+
+def expect_kind(found: Mapping[str, Any], kind: Kind, place: str) -> None:
+    """Refuses the `config.json` of another model.
+
+    Args:
+        found: what is in the file.
+        kind: which model is wanted.
+        place: the file, for messages.
+
+    Raises:
+        CheckpointError: with both types.
+    """
+    # openpi's file names no model: there the caller is believed.
+    named = found.get("type", found.get("model_type", kind))
+    if named != kind:
+        remedy = f"Set model_type: {named}." if named in get_args(Kind) else f"Name a folder of a '{kind}'."
+        raise CheckpointError(place, f"expected a model of type '{kind}', found '{named}'", remedy)
 
 
 def _of_variants(found: Mapping[str, Any], kind: Kind, place: str) -> PiArchitecture:

@@ -17,8 +17,8 @@ from rlinf.models.flow.advantage_condition import AdvantageCondition
 from rlinf.models.flow.sampling import FlowSampling
 from rlinf.models.importing import import_transformers
 from rlinf.models.lora import LoRAConfig
-from rlinf.models.pi0.architecture import Kind, PiArchitecture, base, tiny
-from rlinf.models.pi0.statistics import check_statistics, checked_asset
+from rlinf.models.pi0.architecture import Kind, PiArchitecture, base, expect_kind, read_config, tiny
+from rlinf.models.pi0.statistics import checked_asset, checked_statistics, expect_size
 
 if TYPE_CHECKING:
     from rlinf.models.pi0._policy import PiPolicy
@@ -125,10 +125,12 @@ class PiConfig:
         return 0
 
     def check(self, place: str) -> None:
-        """As `check_vla`; and refuses statistics that are not in it."""
+        """As `check_vla`; and refuses a folder of another model, and statistics that are not in it."""
         check_vla(self.model_path, place)
         folder = folder_of(self.model_path)
         if folder is not None:
+            path = folder / "config.json"
+            expect_kind(read_config(path), self.kind, str(path))
             checked_asset(folder, self.asset_id, place)
 
     def check_tasks(self, texts: Sequence[str], place: str, spec: EnvSpec | None = None) -> None:
@@ -159,7 +161,9 @@ class PiConfig:
 
     def check_statistics(self, place: str, actions: int | None = None) -> None:
         if self.model_path is not None:
-            check_statistics(self.kind, self.model_path, self.asset_id, place, actions)
+            found = checked_statistics(self.kind, self.model_path, self.asset_id, place)
+            if actions is not None:
+                expect_size("actions", found, actions, self.architecture().max_action_dim, f"{place}.model_path", self.model_path)
 
     def build(self, spec: EnvSpec, *, seed: int) -> PiPolicy:
         """The policy; torch's global generator is neither read nor moved.

@@ -42,28 +42,43 @@ def read_statistics(folder: Path, asset_id: str | None = None) -> dict[str, Mapp
     return {ours: found[theirs] for ours, theirs in (("states", "state"), ("actions", "action")) if theirs in found}
 
 
-def check_statistics(model: str, path: str, asset_id: str | None, place: str, actions: int | None) -> None:
-    """Refuses a folder without statistics of actions, or with those of fewer than the environment takes.
+def checked_statistics(model: str, path: str, asset_id: str | None, place: str) -> Mapping[str, Any]:
+    """The statistics of actions in a folder, by name.
 
     Args:
         model: its registered name.
         path: of the folder.
         asset_id: which of several.
         place: the section, for messages.
-        actions: of how many they must be, if that is known.
 
     Raises:
-        ConfigError: the message has both sides.
+        ConfigError: there are none.
     """
     found = checked_asset(Path(path).expanduser(), asset_id, place)
     if "actions" not in found:
         problem = f"'{path}' has no statistics of actions ({_FILE}, assets/<asset_id>/{_FILE}, or LeRobot's normaliser)"
         raise ConfigError(f"{place}.model_path", problem, MISSING_STATISTICS.format(model=model))
-    size = min(len(values) for name, values in found["actions"].items() if name != "count")
-    # Published ones may be padded to the size of the model.
-    if actions is not None and actions > size:
-        problem = f"the statistics in '{path}' are of {size} actions, and the environment takes {actions}"
-        raise ConfigError(f"{place}.model_path", problem, "Choose the folder of this robot, or its environment.")
+    return found["actions"]
+
+
+def expect_size(of: str, found: Mapping[str, Any], wanted: int, largest: int, place: str, path: str) -> None:
+    """Refuses statistics of another number of states or actions than an environment has.
+
+    Args:
+        of: `states` or `actions`, for messages.
+        found: arrays by name.
+        wanted: how many numbers the environment has.
+        largest: how many the model has room for; published statistics may be padded to that.
+        place: the key, for messages.
+        path: of the folder.
+
+    Raises:
+        ConfigError: the message has both sides.
+    """
+    size = min(len(values) for name, values in found.items() if name != "count")
+    if size < wanted or wanted < size < largest:
+        problem = f"the statistics in '{path}' are of {size} {of}, and the environment has {wanted}"
+        raise ConfigError(place, problem, "Choose the folder of this robot, or its environment.")
 
 
 def checked_asset(folder: Path, asset_id: str | None, place: str) -> Mapping[str, Mapping[str, Any]]:

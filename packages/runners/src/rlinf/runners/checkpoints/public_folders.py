@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
-from rlinf.core.errors import ConfigError
+from rlinf.core.declarations import Checks, ChecksTasks, traits_of
+from rlinf.core.errors import ConfigError, each_fault, refuse
 from rlinf.runners.config.schema import ModelSection
+
+_MODEL: Final = "actor.model"
 
 
 def of_folder(model: ModelSection, folder: Path, key: str) -> ModelSection:
@@ -30,6 +34,36 @@ def of_folder(model: ModelSection, folder: Path, key: str) -> ModelSection:
     # A preset is an architecture, too; the folder says its own.
     changed: dict[str, Any] = {"model_path": str(folder), **({"preset": None} if "preset" in names else {})}
     return replace(model, config=replace(config, **changed))
+
+
+def check_folder(model: ModelSection, folder: Path, key: str, texts: Sequence[str]) -> None:
+    """Refuses a folder of another project that a policy of control steps could not be built from; nothing is built.
+
+    Args:
+        model: the policy's configuration. Language models read folders in their own way, and are left to it.
+        folder: has the weights.
+        key: the configuration key that names it.
+        texts: the tasks of the run, as far as they are known.
+
+    Raises:
+        ConfigError: one line for each fault.
+        CheckpointError: a file of the folder can't be used.
+    """
+    if traits_of(model.config).language is not False or not of_another_project(folder):
+        return
+    config: object = of_folder(model, folder, key).config
+    try:
+        if isinstance(config, Checks):
+            config.check(_MODEL)
+        if isinstance(config, ChecksTasks):
+            config.check_tasks(texts, _MODEL, None)
+    except ConfigError as error:
+        refuse([named_by(key, fault) for fault in each_fault(error)])
+
+
+def named_by(key: str, fault: ConfigError) -> ConfigError:
+    """The same of a folder that the model's own key does not name."""
+    return ConfigError(key, fault.problem, fault.remedy) if fault.place == f"{_MODEL}.model_path" else fault
 
 
 def of_hugging_face(folder: Path) -> bool:

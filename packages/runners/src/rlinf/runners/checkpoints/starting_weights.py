@@ -16,7 +16,7 @@ from rlinf.core.config.provenance import flatten
 from rlinf.core.data import EnvSpec, Weights
 from rlinf.core.errors import CheckpointError, ConfigError, WeightSyncError
 from rlinf.runners.checkpoints.checkpoint import model_of, peek_checkpoint
-from rlinf.runners.checkpoints.public_folders import of_another_project, of_folder, of_hugging_face
+from rlinf.runners.checkpoints.public_folders import named_by, of_another_project, of_folder, of_hugging_face
 from rlinf.runners.config.schema import ModelSection
 from rlinf.runners.lazy import torch
 
@@ -55,7 +55,11 @@ def load_starting_weights(
         return
     if model is not None and spec is not None and of_another_project(file.parent):
         # Names and statistics are the architecture's own affair, which it reads where it is built from the folder.
-        policy.load(replace(of_folder(model, file.parent, key).build(spec, seed=0).weights(), version=0))
+        try:
+            built: Any = of_folder(model, file.parent, key).build(spec, seed=0)
+        except ConfigError as error:
+            raise named_by(key, error) from error
+        policy.load(replace(built.weights(), version=0))
         return
     found = read_weights(file, key)
     own: Mapping[str, Any] = policy.weights().tensors
@@ -63,9 +67,10 @@ def load_starting_weights(
     try:
         policy.load(fitted)
     except WeightSyncError as error:
-        raise ConfigError(
-            key, _another(file, model, error), "Name weights of this model, or set actor.model as in their run."
-        ) from error
+        remedy = "Name weights of this model, or set actor.model as in their run."
+        if not (own.keys() & found.tensors.keys()):
+            remedy += " No name is the same: a folder of Hugging Face or LeRobot is known by its config.json, beside the weights."
+        raise ConfigError(key, _another(file, model, error), remedy) from error
 
 
 def load_trained_weights(policy: Any, file: Path, *, source: Mapping[str, Any], model: ModelSection, version: int) -> None:

@@ -15,6 +15,7 @@ from rlinf.core.errors import CheckpointError, ConfigError, each_fault, refuse
 from rlinf.core.protocols import Placement
 from rlinf.core.registry import MODELS
 from rlinf.runners.checkpoints.checkpoint import model_of
+from rlinf.runners.checkpoints.public_folders import check_folder
 from rlinf.runners.checkpoints.resuming import check_resume
 from rlinf.runners.checkpoints.run_folder import expect_writable
 from rlinf.runners.config.schema import RunConfig, TrainingConfig, ranks_of
@@ -128,11 +129,11 @@ def _weights(config: object, place: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _check_weights(cfg: RunConfig, key: str, path: str) -> None:
-    """Refuses weights that are not there, were cut, or are of a run of another model.
+    """Refuses weights that are not there, were cut, or are of a run, or in a public folder, of another model.
 
     Raises:
-        CheckpointError: the first two.
-        ConfigError: the third; only what both name by a registered name is compared.
+        CheckpointError: the first two, and files of the folder that can't be used.
+        ConfigError: the third; of runs only what both name by a registered name is compared.
     """
     file = find_weights(path, place=key)
     expect_whole(file, place=key)
@@ -143,6 +144,7 @@ def _check_weights(cfg: RunConfig, key: str, path: str) -> None:
     if made is not None and made != wanted and {made, wanted} <= set(MODELS.names()):
         remedy = "Name weights of this model, or set actor.model as in their run."
         raise ConfigError(key, f"the weights in '{file}' are of a '{made}', and actor.model.model_type is '{wanted}'", remedy)
+    check_folder(actor.model, file.parent, key, cfg.task_texts or ())
 
 
 def _unwritable(cfg: RunConfig) -> Iterator[ConfigError]:

@@ -8,7 +8,7 @@ from typing import Final
 from rlinf.core.checkpoints.weight_files import find_weights
 from rlinf.core.declarations import HasStatistics
 from rlinf.core.errors import CheckpointError, ConfigError
-from rlinf.runners.checkpoints.public_folders import of_another_project, of_folder
+from rlinf.runners.checkpoints.public_folders import named_by, of_another_project, of_folder
 from rlinf.runners.config.schema import ModelSection, ReferenceConfig, RunConfig, TrainingConfig
 from rlinf.runners.config.sections import section_of
 
@@ -51,7 +51,5 @@ def _fault(model: ModelSection, key: str, path: str | None, actions: int | None)
     except CheckpointError:
         return None  # that there are no weights is told with the other files
     except ConfigError as error:
-        # The folder is not named by the model's own key.
-        place = key if path is not None and error.place == f"{_MODEL}.model_path" else error.place
-        return ConfigError(place, error.problem, error.remedy)
+        return error if path is None else named_by(key, error)
     return None

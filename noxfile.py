@@ -43,8 +43,12 @@ CROWDED = ("-n", "3", "--dist", "loadfile")
 """One more than cores, where tests wait for what other programs start."""
 AS_LISTED = ("--no-loadscope-reorder",)
 """What is listed first begins first; pytest-xdist would put files of few tests last, and the longest are among them."""
-LONGEST = {"engines": ("test_megatron_trainer.py", "test_sharding.py")}
-"""Which of a part's tests begin first: they start ranks."""
+LONGEST = {
+    "algorithms": ("test_rewards_scoring.py",),
+    "envs": ("test_remote_failures.py", "test_mcp.py", "test_maniskill.py"),
+    "engines": ("test_megatron_trainer.py", "test_sharding.py"),
+}
+"""Which of a part's tests begin first: they take longest, and wait for other programs."""
 
 
 def _files(folder: str, *first: str) -> list[str]:
@@ -147,8 +151,8 @@ def _tests(part: str) -> None:
                 session.run("pytest", "-q", "-m", marked, *CROWDED, f"packages/{part}/tests", *session.posargs, env=env)
         else:
             folder = f"packages/{part}/tests"
-            chosen = (*AS_LISTED, *_files(folder, *LONGEST[part])) if part in LONGEST else (folder,)
-            session.run("pytest", *FAST, *PARALLEL, *chosen, *session.posargs, env=env)
+            chosen = (*CROWDED, *AS_LISTED, *_files(folder, *LONGEST[part])) if part in LONGEST else (*PARALLEL, folder)
+            session.run("pytest", *FAST, *chosen, *session.posargs, env=env)
 
     tests.__doc__ = f"The tests of rlinf-{part}, installed with core alone."
     nox.session(name=f"tests-{part}")(tests)
@@ -183,10 +187,12 @@ def e2e(session: nox.Session) -> None:
     _sync_verifiers(session)
     together = sorted({f"tests/{path.name}" for path in ROOT.glob("tests/test_*.py")}.difference(LAWS, RECIPES))
     found = sorted(Path("packages/core/tests").rglob("test_*.py"))
-    core = [str(path) for path in found if "torch" in path.read_text(encoding="utf-8")]
-    files = sorted([*core, *together, *_files("tests/e2e")], key=lambda path: Path(path).name != "test_verifiers.py")
+    with_torch = [str(path) for path in found if "torch" in path.read_text(encoding="utf-8")]
+    for path in sorted(Path("packages/scheduler/tests").glob("test_*.py")):
+        if "pytest.mark.torch" in path.read_text(encoding="utf-8"):
+            with_torch.append(str(path))
+    files = sorted([*with_torch, *together, *_files("tests/e2e")], key=lambda path: Path(path).name != "test_verifiers.py")
     _house(session, "pytest", *FAST, *CROWDED, *AS_LISTED, *files, *session.posargs)
-    _house(session, "pytest", "-q", "-m", "torch and not slow", *PARALLEL, "packages/scheduler/tests", *session.posargs)
 
 
 @nox.session(venv_backend="none", default=False)

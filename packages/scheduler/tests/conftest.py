@@ -38,8 +38,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     They come last: a process that has joined a Ray is no place to test what is refused without one.
     """
-    items.sort(key=lambda item: item.get_closest_marker("ray") is not None)
-    for item in items:
+    own = [item for item in items if Path(__file__).parent in item.path.parents]
+    last = iter(sorted(own, key=lambda item: item.get_closest_marker("ray") is not None))
+    # Those of other folders, which may be collected with them, keep their places.
+    items[:] = [next(last) if item in own else item for item in items]
+    for item in own:
         if isinstance(item, pytest.Function) and item.get_closest_marker("ray") and not hasattr(item.module, "OWN_RAY"):
             # A list of its own: the parameters of a test share theirs, and some are not on Ray.
             item.fixturenames = ["shared_ray", *item.fixturenames]

@@ -5,7 +5,7 @@ from pathlib import Path
 import chaos
 import pytest
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
 OWN_RAY = True
 
 
@@ -13,10 +13,10 @@ OWN_RAY = True
     ("phase", "part", "target", "how"),
     [
         ("run", 0.5, "worker", "KILL"),
-        pytest.param("launch", 0.9, "worker", "SEGV", marks=pytest.mark.slow),
-        pytest.param("run", 0.3, "driver", "KILL", marks=pytest.mark.slow),
-        pytest.param("run", 0.4, "raylet", "KILL", marks=pytest.mark.slow),
-        pytest.param("run", 0.2, "gcs_server", "KILL", marks=pytest.mark.slow),
+        ("launch", 0.9, "worker", "SEGV"),
+        ("run", 0.3, "driver", "KILL"),
+        ("run", 0.4, "raylet", "KILL"),
+        ("run", 0.2, "gcs_server", "KILL"),
     ],
 )
 def test_one_is_killed(phase: str, part: float, target: str, how: str, tmp_path: Path) -> None:
@@ -30,7 +30,6 @@ def test_one_is_killed(phase: str, part: float, target: str, how: str, tmp_path:
     assert problem == "", f"{run.describe()}\n{errors[-3000:]}"
 
 
-@pytest.mark.slow
 def test_two_hundred_are_killed(tmp_path: Path) -> None:
     """Three quarters of an hour on a machine that is not busy."""
     assert chaos.chaos(range(200), tmp_path, print) == 0

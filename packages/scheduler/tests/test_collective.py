@@ -27,6 +27,7 @@ from rlinf.scheduler.transport._process_groups import GroupCarrier
 from rlinf.scheduler.transport.encoding import decode, encode
 from rlinf.scheduler.transport.p2p import PeerMessenger
 from rlinf.scheduler.transport.routes import RouteChoice, Routes, route_of, size_of, ticket_of
+from rlinf.scheduler.transport.sockets import connection
 from rlinf.scheduler.transport.sockets.locations import Location, RunInfo, short_folder
 from rlinf.scheduler.transport.sockets.socket_transport import DriverTransport, SocketTransport
 from rlinf.scheduler.transport.waits import Wait
@@ -333,7 +334,9 @@ def test_a_message_of_a_dead_sender_has_lost_its_parts(peers: Peers) -> None:
         work.wait()
 
 
-def test_a_transfer_has_a_deadline(peers: Peers) -> None:
+def test_a_transfer_has_a_deadline(peers: Peers, monkeypatch: pytest.MonkeyPatch) -> None:
+    # How long the answer of a host is waited for after the deadline: this one is stopped.
+    monkeypatch.setattr(connection, "GRACE_S", 1.0)
     peers.play("stops")
     with pytest.raises(DeadlineExceeded, match="recv from b"):
         peers.office["a"].recv("b", 0, timeout=2.0)

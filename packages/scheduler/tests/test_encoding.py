@@ -153,3 +153,21 @@ def test_the_bytes_are_a_pickle_that_does_not_name_torch_reductions() -> None:
     blobs = encode(torch.ones(MANY))
     assert b"_rebuild_tensor" not in bytes(blobs[0])
     assert pickle.loads(bytes(blobs[0]), buffers=blobs[1:]).shape == (MANY,)
+
+
+@pytest.mark.parametrize("count", [1, BESIDE_BYTES // 4 - 1, BESIDE_BYTES // 4, BESIDE_BYTES])
+def test_tensors_survive(count: int) -> None:
+    tensors = {
+        "float": torch.arange(count, dtype=torch.float32),
+        "half": torch.arange(count).to(torch.bfloat16),
+        "bool": torch.arange(count) % 2 == 0,
+        "view": torch.arange(2 * count).reshape(2, count).T,
+        "grad": torch.ones(count, requires_grad=True) * 2,
+        "scalar": torch.tensor(3),
+    }
+    found = decode(snapshot(encode(tensors)))
+    for name, tensor in tensors.items():
+        assert found[name].dtype == tensor.dtype
+        assert found[name].shape == tensor.shape
+        assert torch.equal(found[name], tensor.detach())
+        found[name].fill_(0)

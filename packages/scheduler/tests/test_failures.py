@@ -132,7 +132,11 @@ def group(cluster: Cluster) -> Any:
 
 @pytest.mark.parametrize(
     ("how", "words"),
-    [("SIGKILL", "it was killed by SIGKILL"), ("SIGSEGV", "it was killed by SIGSEGV"), ("3", "it exited with status 3")],
+    [
+        ("SIGKILL", "it was killed by SIGKILL"),
+        pytest.param("SIGSEGV", "it was killed by SIGSEGV", marks=pytest.mark.slow),
+        ("3", "it exited with status 3"),
+    ],
 )
 def test_a_death_is_named_and_the_rank_comes_back(group: Any, how: str, words: str) -> None:
     before, restarts = group.pid().wait(), group.restarts

@@ -146,6 +146,7 @@ def test_two_runs_at_once_over_three_nodes(host: Host, tmp_path: Path) -> None:
     assert other["still"], "a Ray that the program has joined by itself is used, and left alone"
 
 
+@pytest.mark.slow
 def test_fewer_nodes_than_there_are_and_more(host: Host) -> None:
     run = host.driver("fewer")
     facts, errors = run.end()

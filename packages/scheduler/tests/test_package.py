@@ -26,6 +26,7 @@ def test_the_local_back_end_imports_neither_ray_nor_torch(tmp_path: Path) -> Non
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_the_readme_example_runs_as_it_is_and_never_imports_torch(tmp_path: Path) -> None:
     found = run(f"{example()}\n    import sys\n    print('torch' in sys.modules)\n", tmp_path)
     assert re.fullmatch(r"\[\d+, \d+\] 100\nFalse\n", found)

@@ -18,7 +18,7 @@ from waiting import until
 
 from rlinf.core.errors import ChannelClosed, DeadlineExceeded
 from rlinf.scheduler.transport import _cuda
-from rlinf.scheduler.transport.encoding import BESIDE_BYTES, Unpicklable, decode, encode, snapshot
+from rlinf.scheduler.transport.encoding import Unpicklable, decode, encode, snapshot
 from rlinf.scheduler.transport.queues import Get, Put, Queues
 from rlinf.scheduler.transport.routes import Routes
 from rlinf.scheduler.transport.sockets import server
@@ -144,26 +144,6 @@ def test_another_thread_may_be_importing_torch(monkeypatch: pytest.MonkeyPatch) 
     assert decode(encode(Item(array=np.arange(3), name="x"))).array.tolist() == [0, 1, 2]
     assert _cuda.devices() == {}
     assert list(Routes("auto", lambda _, __: "node").opens("a.0", SOON)) == []
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize("count", [1, BESIDE_BYTES // 4 - 1, BESIDE_BYTES // 4, BESIDE_BYTES])
-def test_tensors_survive(count: int) -> None:
-    torch = pytest.importorskip("torch")
-    tensors = {
-        "float": torch.arange(count, dtype=torch.float32),
-        "half": torch.arange(count).to(torch.bfloat16),
-        "bool": torch.arange(count) % 2 == 0,
-        "view": torch.arange(2 * count).reshape(2, count).T,
-        "grad": torch.ones(count, requires_grad=True) * 2,
-        "scalar": torch.tensor(3),
-    }
-    found = decode(snapshot(encode(tensors)))
-    for name, tensor in tensors.items():
-        assert found[name].dtype == tensor.dtype
-        assert found[name].shape == tensor.shape
-        assert torch.equal(found[name], tensor.detach())
-        found[name].fill_(0)
 
 
 @given(st.lists(st.tuples(st.integers(), st.lists(st.integers(0, 200_000), max_size=4)), max_size=6))

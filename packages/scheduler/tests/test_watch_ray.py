@@ -216,6 +216,7 @@ def test_the_first_start_of_a_process_is_not_said_to_be_another_one() -> None:
     assert process.condition() == "its process is being started again"
 
 
+@pytest.mark.slow
 def test_a_worker_that_stays_stopped_is_taken_for_dead(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, WORKERS)
     again = Supervisor("restart", backoff_s=0.0)

@@ -32,7 +32,11 @@ def stream(config):
     return EnvPool(env_id=config.env_id, kwargs=config.kwargs, success_key=config.success_key, seeds="stream")
 
 
-@pytest.mark.parametrize("config", [CARTPOLE, CHEETAH, FETCH, METAWORLD, stream(CARTPOLE)], ids=lambda c: f"{c.env_id}-{c.seeds}")
+@pytest.mark.parametrize(
+    "config",
+    [CARTPOLE, CHEETAH, pytest.param(FETCH, marks=pytest.mark.slow), METAWORLD, stream(CARTPOLE)],
+    ids=lambda c: f"{c.env_id}-{c.seeds}",
+)
 def test_contract(config):
     EnvContract(factory=lambda: make(config, 2, limit=None if config.env_id.startswith("Cart") else 6), steps=3).run()
 

@@ -27,7 +27,7 @@ def vulkan():
         pytest.skip("no Vulkan driver: SAPIEN can't render here")
 
 
-@pytest.mark.parametrize("task_id", ["PickCube-v1", "StackCube-v1"])
+@pytest.mark.parametrize("task_id", ["PickCube-v1", pytest.param("StackCube-v1", marks=pytest.mark.slow)])
 def test_contract(task_id):
     EnvContract(factory=lambda: make(task_id=task_id), steps=3).run()
 

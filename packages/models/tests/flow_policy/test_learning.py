@@ -93,7 +93,7 @@ def test_what_decides_is_apart_from_what_judges():
     torch.testing.assert_close(policy.most_likely_action(states).detach(), evaluated)
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.3])
+@pytest.mark.parametrize("alpha", [pytest.param(0.0, marks=pytest.mark.slow), 0.3])
 def test_soft_actor_critic_by_a_known_reward(alpha):
     """Reward −4 (a − ½)²: the mean goes to ½, and the temperature keeps the spread."""
     policy, generator = SOFT.build(SPEC, seed=0), seeded(0)

@@ -18,8 +18,12 @@ def gained(policy, *, shuffle):
 
 @pytest.mark.parametrize(
     "sampling",
-    [FlowSampling(), FlowSampling(noise_method="flow_noise", noise_logvar_range=(0.2, 0.5))],
-    ids=["flow_sde", "flow_noise"],
+    [
+        pytest.param(FlowSampling(), id="flow_sde"),
+        pytest.param(
+            FlowSampling(noise_method="flow_noise", noise_logvar_range=(0.2, 0.5)), id="flow_noise", marks=pytest.mark.slow
+        ),
+    ],
 )
 def test_ppo_learns_the_bandit(build, sampling):
     assert gained(build("states", sampling=sampling, **SETTINGS), shuffle=False) > 1.0

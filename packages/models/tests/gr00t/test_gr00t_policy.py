@@ -27,7 +27,7 @@ VARIANTS = {
 }
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", ["sde", "noise, images", pytest.param("cps", marks=pytest.mark.slow)])
 def test_the_contract_of_policies(build, examine, name):
     spec, fields = VARIANTS[name]
     examine(build(spec, **fields), spec).run()

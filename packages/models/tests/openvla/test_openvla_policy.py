@@ -210,6 +210,7 @@ def test_a_bandit_is_learnt(build, observe):
     assert climbs(build, observe, shuffle=False) > 0.4
 
 
+@pytest.mark.slow
 def test_shuffled_advantages_teach_nothing(build, observe):
     assert abs(climbs(build, observe, shuffle=True)) < 0.3
 

@@ -22,6 +22,7 @@ def test_a_bandit_is_learned(build: Any, observe: Any, head: str) -> None:
     assert learn(policy, observe, shuffle=False) > 0.3
 
 
+@pytest.mark.slow
 def test_nothing_is_learned_from_shuffled_advantages(build: Any, observe: Any) -> None:
     policy = build(n_action_bins=16, logprob_type="action_level", add_value_head=False)
     assert learn(policy, observe, shuffle=True) < 0.2

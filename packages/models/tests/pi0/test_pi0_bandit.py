@@ -29,7 +29,7 @@ OBS = {
 @pytest.mark.parametrize(
     ("config", "sampling"),
     [
-        (PI0PolicyConfig, FlowSampling()),
+        pytest.param(PI0PolicyConfig, FlowSampling(), marks=pytest.mark.slow),
         (PI0PolicyConfig, FlowSampling(noise_method="flow_noise", joint_logprob=True, joint_reduction="mean")),
         (PI05PolicyConfig, FlowSampling()),
     ],

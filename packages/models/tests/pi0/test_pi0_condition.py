@@ -154,7 +154,7 @@ def test_its_words_need_room(spec, obs):
         dataclasses.replace(short, condition=AdvantageCondition()).check_tasks([tasks[0]], "actor.model", spec)
 
 
-@BOTH
+@pytest.mark.parametrize("config", [PI0PolicyConfig, pytest.param(PI05PolicyConfig, marks=pytest.mark.slow)], ids=["pi0", "pi05"])
 def test_it_acts_as_what_was_good(config, spec, obs):
     """Half of the data goes one way and half the other, whatever is seen; one of them is good."""
     policy, generator = told(config, spec), torch.Generator().manual_seed(8)

@@ -183,6 +183,7 @@ def test_a_bandit_is_learned(distribution):
     assert learn(config.build(SPEC, seed=0), observe, iterations=10, rows=128) > 0.5
 
 
+@pytest.mark.slow
 def test_a_shuffled_bandit_is_not_learned():
     rises = [learn(SMALL.build(SPEC, seed=seed), observe, iterations=8, rows=128, shuffle=True, seed=seed) for seed in range(3)]
     assert abs(sum(rises) / 3) < 0.3

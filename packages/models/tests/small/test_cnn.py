@@ -145,6 +145,7 @@ def test_a_bandit_is_learned(pooling):
     assert learn(config.build(spec_of(MAIN), seed=0), observe, **BANDIT) > 1.5
 
 
+@pytest.mark.slow
 def test_a_shuffled_bandit_is_not_learned():
     rises = [learn(SMALL.build(spec_of(MAIN), seed=seed), observe, shuffle=True, seed=seed, **BANDIT) for seed in range(3)]
     assert abs(sum(rises) / 3) < 0.3

@@ -104,7 +104,7 @@ def slowly(learn: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 @BOTH
-@pytest.mark.parametrize("max_lag", [1, 3])
+@pytest.mark.parametrize("max_lag", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_what_is_trained_on_is_never_older_than_the_bound(app: Any, recipe: Any, max_lag: int) -> None:
     with running(app.logs, recipe, f"rollout.max_lag={max_lag}") as runner:
         runner._learn = slowly(runner._learn)

@@ -10,7 +10,13 @@ import torch
 
 from rlinf.scheduler.trace import spans
 
-pytestmark = [pytest.mark.gpu, pytest.mark.ray, pytest.mark.timeout(300), pytest.mark.usefixtures("shared_ray")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.ray,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),  # no Ray is started for what skips itself
+    pytest.mark.usefixtures("shared_ray"),
+]
 VLA = (
     "env.train.init_params.reward_mode=progress",
     "env.train.max_steps_per_rollout_epoch=2",
@@ -50,8 +56,6 @@ SHORT = (
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_recipe_trains_there(app: Any, tmp_path: Path, recipe: str) -> None:
-    if not torch.cuda.is_available():
-        pytest.skip("needs a GPU")
     if recipe.startswith("maniskill"):
         pytest.importorskip("mani_skill")
     trace = tmp_path / "trace.json"

@@ -6,28 +6,43 @@ from typing import Any
 
 import pytest
 
-LOCAL, COLLOCATED = "maniskill_ppo_mlp_local", "maniskill_ppo_mlp"
-ELSEWHERE = ("maniskill_ppo_mlp_hybrid", "maniskill_ppo_mlp_disaggregated")
+MODES = ("maniskill_ppo_mlp_local", "maniskill_ppo_mlp", "maniskill_ppo_mlp_hybrid", "maniskill_ppo_mlp_disaggregated")
 SHORT = ("runner.max_steps=2", "runner.seed=11", "env.eval.final_episodes=16", "env.eval.video_cfg.save_video=false")
 COMPARED = ("train/loss", "train/policy_loss", "train/value_loss", "train/approx_kl", "env/return")
+
+
+def expect_same(one: list[dict[str, float]], other: list[dict[str, float]], told: str) -> None:
+    assert len({row["train/loss"] for row in one}) == 2, "the losses must change from step to step"
+    for expected, found in zip(one, other, strict=True):
+        for name in COMPARED:
+            assert found[name] == pytest.approx(expected[name], abs=1e-5), f"{told}, step {expected['step']}: {name}"
 
 
 @pytest.mark.ray
 @pytest.mark.timeout(1200)
 @pytest.mark.usefixtures("shared_ray")
-@pytest.mark.parametrize("recipes", [(LOCAL, COLLOCATED), pytest.param((LOCAL, *ELSEWHERE), marks=pytest.mark.slow)])
-def test_all_modes_give_the_same_losses(app: Any, recipes: tuple[str, ...]) -> None:
+def test_processes_on_shared_devices_give_the_losses_of_one_process(app: Any, tiny: list[str]) -> None:
+    runs: list[list[dict[str, float]]] = []
+    for backend in ("local", "ray"):
+        code, said = app.train_here(*tiny, "runner.val_check_interval=0", f"cluster.backend={backend}")
+        assert code == 0, said
+        runs.append(app.metrics("tiny")[:2])
+    expect_same(*runs, "on Ray")
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.usefixtures("shared_ray")
+def test_all_modes_give_the_same_losses(app: Any) -> None:
     runs: dict[str, list[dict[str, float]]] = {}
-    for recipe in recipes:
+    for recipe in MODES:
         code, said = app.train_here("--config-name", recipe, *SHORT)
         assert code == 0, said
         runs[recipe] = app.metrics(recipe)[:2]
-    first = runs[recipes[0]]
-    assert len({row["train/loss"] for row in first}) == 2, "the losses must change from step to step"
-    for recipe in recipes[1:]:
-        for expected, found in zip(first, runs[recipe], strict=True):
-            for name in COMPARED:
-                assert found[name] == pytest.approx(expected[name], abs=1e-5), f"{recipe}, step {expected['step']}: {name}"
+    first, *others = MODES
+    for recipe in others:
+        expect_same(runs[first], runs[recipe], recipe)
 
 
 @pytest.mark.slow

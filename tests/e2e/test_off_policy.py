@@ -53,7 +53,8 @@ LEARNED = {
 }
 """The most that no learning reaches, and the least mean of three seeds."""
 
-RESUMED = ("pendulum_droq", "cartpole_dqn", "tabletop_rlpd", "tabletop_rlt_pi0")
+RESUMED = ("pendulum_droq", "cartpole_dqn", "tabletop_rlpd")
+"""One with dropout, one with numbered actions, one with demonstrations."""
 SHOWN = ("tabletop_rlpd", "tabletop_sac_flow")
 """Recipes that learn beside demonstrations of a scripted expert."""
 
@@ -89,7 +90,7 @@ def test_a_recipe_runs(app: Any, recipe: str) -> None:
     expect_updates(app, recipe, shown)
 
 
-@pytest.mark.parametrize("recipe", RESUMED)
+@pytest.mark.parametrize("recipe", [*RESUMED, pytest.param("tabletop_rlt_pi0", marks=pytest.mark.slow)])
 def test_a_run_that_resumes_is_one_without_a_break(app: Any, recipe: str) -> None:
     """Dropout and demonstrations are drawn anew as they were."""
     shown = demonstrated(app, recipe, "--episodes=3")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
+
+import pytest
 
 MYSTUFF = """
 import gymnasium, numpy as np, torch
@@ -50,13 +53,15 @@ class Net(BasePolicy):  # a module of torch that decides, and scores what it dec
 """
 
 
-def test_an_environment_and_a_module_of_ones_own_learn(app: Any) -> None:
+def test_an_environment_and_a_module_of_ones_own_learn(app: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     (app.logs / "mystuff.py").write_text(MYSTUFF)
+    monkeypatch.chdir(app.logs)
+    monkeypatch.setattr(sys, "path", [*sys.path])
     own = ("env.train.env_type=mystuff:Dot", "actor.model.model_type=mystuff:Net", "actor.optim.lr=0.05")
     short = ("env.train.max_episode_steps=10", "env.train.max_steps_per_rollout_epoch=10", "env.eval.max_episode_steps=10")
     here = ("cluster.backend=local", 'cluster.component_placement.actor="0"', "actor.global_batch_size=80", "runner.max_steps=20")
-    done = app.train(*own, *short, *here, "runner.val_check_interval=0")
-    assert done.returncode == 0, done.stderr
-    assert "TypeError" not in done.stderr, "an environment that draws nothing is no fault"
+    code, said = app.train_here(*own, *short, *here, "runner.val_check_interval=0")
+    assert code == 0, said
+    assert "TypeError" not in said, "an environment that draws nothing is no fault"
     summary = json.loads((app.logs / "maniskill_ppo_mlp/summary.json").read_text())
     assert summary["eval/return"] > -2.5, "to stand still gives -6.7 in the mean"

@@ -13,9 +13,16 @@ from typing import Any
 import pytest
 from reasoning_app import ReasoningApp
 
-COMPARED = ("train/loss", "train/grad_norm", "rollout/rewards", "rollout/tokens")
+COMPARED = ("train/loss", "train/grad_norm", "train/kl_ref", "rollout/rewards", "rollout/tokens")
 REWARD = "reward={overlong: {max_length: 6, cache: 5, weight: 2}}"
 """Differs from response to response even where nothing is right."""
+SHORT = ("runner.val_check_interval=0", "reference.source=initial", "algorithm.kl_beta=0.1", REWARD)
+PLACEMENTS = {
+    "local": "{actor: '0', rollout: 0-1, reward: '0'}",
+    "collocated": "{actor: '0', rollout: 0-1, reward: '0'}",
+    "disaggregated": "{actor: '0', rollout: 1-2, reward: '3'}",
+    "hybrid": "{actor: '0', reward: '0', rollout: '1', inference: '2'}",
+}
 
 
 @pytest.fixture
@@ -23,13 +30,22 @@ def app(tmp_path: Path) -> ReasoningApp:
     return ReasoningApp(tmp_path)
 
 
-def slow(app: ReasoningApp, pids: Path) -> list[str]:
+def placed(name: str) -> str:
+    return f"cluster={{virtual_accelerators: {{count: 4}}, component_placement: {PLACEMENTS[name]}}}"
+
+
+def expect_same(found: dict[int, dict[str, float]], expected: dict[int, dict[str, float]], told: str) -> None:
+    assert found.keys() == expected.keys()
+    assert all(row["train/grad_norm"] > 1e-3 for row in expected.values()), "there is something to learn"
+    for step, row in expected.items():
+        for name in COMPARED:
+            assert found[step][name] == pytest.approx(row[name], abs=1e-5), f"{told}, step {step}: {name}"
+
+
+def slow(pids: Path) -> list[str]:
+    """Time to kill who writes, and whom."""
     pids.mkdir()
-    return [
-        f"actor.model={{model_type: 'toy_reasoning:TinyLM', pids: '{pids}', pass_s: 0.1}}",
-        "runner.val_check_interval=0",
-        REWARD,
-    ]
+    return [f"actor.model={{model_type: 'toy_reasoning:TinyLM', pids: '{pids}', pass_s: 0.1}}"]
 
 
 def ended(run: subprocess.Popen[str]) -> bool:
@@ -42,26 +58,22 @@ def ended(run: subprocess.Popen[str]) -> bool:
 @pytest.mark.ray
 @pytest.mark.timeout(1200)
 @pytest.mark.usefixtures("shared_ray")
-def test_a_rollout_engine_that_is_killed_is_replaced_and_its_samples_are_written_again(
+def test_elsewhere_and_with_an_engine_that_is_killed_numbers_are_those_of_one_process(
     app: ReasoningApp, processes: Any, tmp_path: Path
 ) -> None:
-    """To the last bit: the same seeds and weights write the same tokens, whoever writes them."""
+    """To the last bit: the same seeds and weights write the same tokens, whoever writes them, and its samples are written again."""
     undisturbed = ReasoningApp(tmp_path / "undisturbed")
-    undisturbed.train("runner.max_steps=4", "runner.val_check_interval=0", REWARD)
-    expected = undisturbed.rows()
+    undisturbed.train(placed("local"), "runner.max_steps=3", *SHORT)
     pids = tmp_path / "pids"
 
     def kill() -> None:
         time.sleep(0.3)
         os.kill(int((pids / "1").read_text()), signal.SIGKILL)
 
-    with processes.once(lambda: len(app.rows()) >= 2, kill):
-        app.train("runner.max_steps=4", *slow(app, pids), backend="ray")
-    rows = app.rows()
-    assert rows[4]["rollout/restarts"] == 1
-    for step, row in expected.items():
-        for name in COMPARED:
-            assert rows[step][name] == pytest.approx(row[name], abs=1e-5), f"step {step}: {name}"
+    with processes.once(lambda: len(app.rows()) >= 1, kill):
+        app.train(placed("disaggregated"), "runner.max_steps=3", *SHORT, *slow(pids), backend="ray")
+    assert app.rows()[3]["rollout/restarts"] == 1
+    expect_same(app.rows(), undisturbed.rows(), "disaggregated")
 
 
 @pytest.mark.ray
@@ -71,7 +83,7 @@ def test_without_restarts_a_killed_rollout_engine_ends_the_run_with_the_cause(
     app: ReasoningApp, processes: Any, tmp_path: Path
 ) -> None:
     pids = tmp_path / "pids"
-    run = app.start("runner.max_steps=1000", "rollout.max_restarts=0", *slow(app, pids))
+    run = app.start("runner.max_steps=1000", "rollout.max_restarts=0", *SHORT, *slow(pids))
     try:
         processes.wait_until(lambda: ended(run) or len(app.rows()) >= 1, 500, "an iteration")
         below = processes.descendants(run.pid)
@@ -88,27 +100,13 @@ def test_without_restarts_a_killed_rollout_engine_ends_the_run_with_the_cause(
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("shared_ray")
-@pytest.mark.parametrize("modes", [("disaggregated",), pytest.param(("collocated", "hybrid"), marks=pytest.mark.slow)])
-def test_where_things_run_changes_nothing(app: ReasoningApp, modes: tuple[str, ...]) -> None:
-    placements = {
-        "local": "{actor: '0', rollout: 0-1, reward: '0'}",
-        "collocated": "{actor: '0', rollout: 0-1, reward: '0'}",
-        "disaggregated": "{actor: '0', rollout: 1-2, reward: '3'}",
-        "hybrid": "{actor: '0', reward: '0', rollout: '1', inference: '2'}",
-    }
+def test_where_things_run_changes_nothing(app: ReasoningApp) -> None:
     rows: dict[str, dict[int, dict[str, float]]] = {}
-    for name in ("local", *modes):
-        placement = placements[name]
-        cluster = f"cluster={{virtual_accelerators: {{count: 4}}, component_placement: {placement}}}"
-        short = ("runner.val_check_interval=0", "runner.max_steps=2", "reference.source=initial", "algorithm.kl_beta=0.1")
-        app.train(cluster, REWARD, *short, backend="local" if name == "local" else "ray")
+    for name in PLACEMENTS:
+        app.train(placed(name), "runner.max_steps=2", *SHORT, backend="local" if name == "local" else "ray")
         rows[name] = app.rows()
-    assert all(row["train/grad_norm"] > 1e-3 for row in rows["local"].values()), "there is something to learn"
     for name, found in rows.items():
-        for step, row in found.items():
-            for metric in (*COMPARED, "train/kl_ref"):
-                assert row[metric] == pytest.approx(rows["local"][step][metric], rel=1e-4, abs=1e-5), (
-                    f"{name}, step {step}: {metric}"
-                )
+        expect_same(found, rows["local"], name)

@@ -44,6 +44,7 @@ def test_where_a_fact_stands_does_not_tell_what_it_is() -> None:
         assert max(counts.values()) < 0.6 * sum(counts.values())
 
 
+@pytest.mark.slow
 def test_what_a_model_reads_is_what_the_knowledge_base_says(app: ReasoningApp) -> None:
     app.train(*quick(8, 64))
     row = app.rows()[1]

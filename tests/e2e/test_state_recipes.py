@@ -27,9 +27,14 @@ RECIPES = {
         *("actor.global_batch_size=20", "env.eval.max_episode_steps=10"),
     ],
 }
+SECOND = ["maniskill_reinforce_pp_mlp"]
+"""Another recipe plays in the same environment, and one of another app learns alike."""
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize(
+    "recipe",
+    [*(recipe for recipe in RECIPES if recipe not in SECOND), *(pytest.param(recipe, marks=pytest.mark.slow) for recipe in SECOND)],
+)
 def test_a_recipe_runs(app: Any, recipe: str) -> None:
     shrunken = (*SHORT, *RECIPES[recipe], "env.eval.video_cfg.save_video=false", "runner.save_minutes=0")
     code, said = app.train_here("--config-name", recipe, *shrunken)

@@ -57,7 +57,7 @@ def test_rows_are_problems() -> None:
 
 @needs_verifiers
 def test_its_environment_plays_and_scores() -> None:
-    """One turn; several with a tool of its own; a limit of turns; a process that dies: each as it should be, token by token."""
+    """One turn; several with a tool of its own; a limit of turns: each as it should be, token by token."""
     problem = tasks().problems("train")[3]
     episode = played("verifiers", Scripted("it is 5$"), problem=problem, max_turns=3)
     assert (episode.finish, episode.answer, episode.reward, episode.attempts) == ("stop", "it is 5", 1.0, 1)
@@ -77,9 +77,16 @@ def test_its_environment_plays_and_scores() -> None:
     episode = played("verifiers", Scripted(*[f"{call}$"] * 9), problem=problem, max_turns=3)
     assert (episode.finish, len(episode.own_turns), episode.reward) == ("stop", 3, 0.5), "the library ends it, and scores it"
 
+
+@needs_verifiers
+@pytest.mark.slow
+def test_a_process_that_dies_is_begun_anew() -> None:
+    problem = tasks().problems("train")[3]
+    assert played("verifiers", Scripted("it is 5$"), problem=problem, max_turns=3).reward == 1.0
     running: Any = service(problem.row["verifiers"], 3)
     os.kill(running._process.child.pid, signal.SIGKILL)
-    assert played("verifiers", Scripted(f"{call}$", "it is 5$"), problem=problem, max_turns=3).reward == 1.25, "begun anew"
+    call = '<tool_call>{"name": "sums_add", "arguments": {"a": 2, "b": 3}}</tool_call>'
+    assert played("verifiers", Scripted(f"{call}$", "it is 5$"), problem=problem, max_turns=3).reward == 1.25
 
 
 @needs_verifiers

@@ -45,6 +45,7 @@ def test_agents_read_what_the_knowledge_base_says_and_the_lead_what_agents_answe
         for tool, inside in re.findall(r"</(search|delegate)>⟦<result>(.*?)</result>⟧", part, re.DOTALL):
             read[tool] += [inside] if not inside.startswith(("error: ", "nothing found")) else []
     assert read["delegate"], "somebody handed on"
+    assert read["search"], "somebody searched"
     assert set(read["search"]) <= known
     said = "\n".join(part.partition("] ")[2] for part in agents if not part.startswith("[lead] "))
     # A model that has learned so little writes special tokens amid words, which are shown and are no part of an answer.

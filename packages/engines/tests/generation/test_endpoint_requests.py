@@ -71,13 +71,13 @@ def test_a_model_that_is_not_there():
 def test_a_model_may_have_several_names_and_a_request_none():
     async def dialogue(client, endpoint):
         listed = [model.id async for model in client.models.list()]
-        assert (await client.models.retrieve("gpt-4o")).id == "gpt-4o"
-        with pytest.raises(openai.NotFoundError, match=r"'policy' does not exist; here is 'mine', 'gpt-4o'"):
+        assert [(await client.models.retrieve(name)).id for name in listed] == listed
+        with pytest.raises(openai.NotFoundError, match=r"'policy' does not exist; here is 'mine', 'org/gpt 4'"):
             await client.models.retrieve("policy")
         said = [await ask(client, [USER], model=name) for name in listed]
         said.append(await ask(client, [USER], extra_body={"model": None}))
         return listed, endpoint.model, [each.choices[0].message.content for each in said]
 
     generator = Scripted(["a<eos>", "b<eos>", "c<eos>"])
-    listed, own, said = talk(generator, dialogue, model="mine", aliases=("gpt-4o",))
-    assert (listed, own, said) == (["mine", "gpt-4o"], "mine", ["a", "b", "c"])
+    listed, own, said = talk(generator, dialogue, model="mine", aliases=("org/gpt 4",))
+    assert (listed, own, said) == (["mine", "org/gpt 4"], "mine", ["a", "b", "c"])

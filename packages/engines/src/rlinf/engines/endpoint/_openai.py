@@ -21,6 +21,7 @@ import logging
 import os
 from collections.abc import AsyncGenerator
 from typing import Any, Final
+from urllib.parse import unquote
 
 from rlinf.core.agents import ToolFormat
 from rlinf.core.agents.serving import RatedAnswer, SessionConfig, Write
@@ -151,7 +152,8 @@ class Endpoint:
         if request.method == "GET" and path == "/v1/models":
             return HTTPAnswer(content={"object": "list", "data": [self._described(each) for each in self._names]})
         if request.method == "GET" and path.startswith(_MODELS):
-            return HTTPAnswer(content=self._described(path.removeprefix(_MODELS)))
+            # Clients write the slash of a name such as `org/model` as %2F.
+            return HTTPAnswer(content=self._described(unquote(path.removeprefix(_MODELS))))
         if path not in ("/v1/chat/completions", "/v1/feedback"):
             raise APIError(404, f"there is nothing at {request.method} {request.path[:200]}")
         if request.method != "POST":

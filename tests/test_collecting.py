@@ -35,7 +35,15 @@ def test_an_interrupted_collection_keeps_what_has_ended_and_says_so(
         return record(*args, **settings, report=report)
 
     monkeypatch.setattr(app, "record_expert", interrupted)
-    code = app.main(["--config-name", "tabletop_flow_sft", "--format", "numpy", "--out", str(folder), "env.eval.total_num_envs=2"])
+    asked = ["--config-name", "tabletop_flow_sft", "--format", "numpy", "env.eval.total_num_envs=2", "--out"]
+    code = app.main([*asked, str(folder)])
     kept = len(NumpyEpisodes(path=str(folder)).open())
     assert (code, kept >= 3) == (INTERRUPTED, True)
     assert f"interrupted: the {kept} episodes that had ended are in {folder}" in capsys.readouterr().out
+
+    def interrupted_at_once(*args: Any, **settings: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(app, "record_expert", interrupted_at_once)
+    assert app.main([*asked, str(tmp_path / "none")]) == INTERRUPTED
+    assert capsys.readouterr().out == "interrupted: no episode had ended\n"

@@ -52,7 +52,8 @@ def main(argv: Sequence[str]) -> int:
     try:
         played = record_expert(env, writer, **asked)
     except KeyboardInterrupt:
-        sys.stdout.write(f"interrupted: the {writer.count} episodes that had ended are in {folder}, and can be learned from\n")
+        kept = f"the {writer.count} episodes that had ended are in {folder}, and can be learned from"
+        sys.stdout.write(f"interrupted: {kept if writer.count else 'no episode had ended'}\n")
         return INTERRUPTED
     solved, steps = sum(bool(each.success_once) for each in played), sum(each.episode_len for each in played)
     kept = solved if args.only_success else len(played)

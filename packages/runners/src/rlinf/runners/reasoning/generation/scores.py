@@ -157,16 +157,19 @@ class Scorer:
             raise RLinfError(self._place, f"{wanted}, found {scores!r:.80}", "Return a list as long as the list of completions.")
         if len(scores) != len(texts):
             raise RLinfError(self._place, f"{wanted}, found {len(scores)}", "Return a list as long as the list of completions.")
+
+        def no_number(score: object) -> RLinfError:
+            return RLinfError(self._place, f"{wanted}, found {score!r:.80}", "Return numbers.")
+
         given: list[float] = []
         for score, text in zip(cast("Iterable[Any]", scores), texts, strict=True):
-            found = RLinfError(self._place, f"{wanted}, found {score!r:.80}", "Return numbers.")
             if not isinstance(score, SupportsFloat):
-                raise found
+                raise no_number(score)
             try:
                 given.append(float(score))
             # Tensors say that they are numbers; one of several elements is none, nor is one without memory.
             except (TypeError, ValueError, RuntimeError) as error:
-                raise found from error
+                raise no_number(score) from error
             if not math.isfinite(given[-1]):
                 found = f"expected a finite score of {name} for {where}, found {score}; the response is {text[:80]!r}"
                 raise NonFiniteError(self._place, found, "Mend the reward: no number can be trained on.")

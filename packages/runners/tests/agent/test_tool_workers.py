@@ -47,6 +47,8 @@ class Machine:
     box: ToolBox
     serve: Callable[[int], asyncio.Task[int]]
     """Starts the process of a tool worker."""
+    told: list[str]
+    """What it says of processes that ended."""
 
 
 Play = Callable[[Machine], Coroutine[Any, Any, None]]
@@ -59,8 +61,8 @@ def played(play: Play, function: Callable[..., Any], limits: ToolLimits = ANYTHI
         tool = Tool.of(function, name="t")
         names = ("completions", "trajectories", "reference_requests", "references", "tool_calls", "tool_answers")
         channels = Channels(**{name: cast("Any", Queues()) for name in names})
-        here = ToolBox([(tool, limits)])
-        remote = RemoteTools("job", 0, ranks, channels, resends=1, keeps=here.keeps)
+        here, told = ToolBox([(tool, limits)]), list[str]()
+        remote = RemoteTools("job", 0, ranks, channels, resends=1, keeps=here.keeps, tell=told.append)
 
         def serve(rank: int) -> asyncio.Task[int]:
             section = SimpleNamespace(agent=SimpleNamespace(toolbox=lambda: ToolBox([(tool, limits)])))
@@ -71,7 +73,7 @@ def played(play: Play, function: Callable[..., Any], limits: ToolLimits = ANYTHI
         reading = asyncio.ensure_future(remote.read())
         try:
             async with asyncio.timeout(60):
-                await play(Machine(channels, remote, here.elsewhere(remote.call), serve))
+                await play(Machine(channels, remote, here.elsewhere(remote.call), serve, told))
         finally:
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
@@ -150,6 +152,7 @@ def test_a_call_whose_process_ends_is_made_again_and_one_that_waited_is_made_onc
         assert await first == ToolResult(text="a", name="t", resent=1)
         assert (await waited).text == "b"
         assert sorted(runs) == ["a", "a", "b"]
+        assert machine.told == ["the process of tool worker 0 ended with calls that it had not answered: 't' (2)"]
 
     played(play, hangs_at_first)
 

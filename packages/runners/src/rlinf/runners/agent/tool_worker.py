@@ -129,13 +129,22 @@ class RemoteTools:
         channels: the way to them.
         resends: how often a call is sent again; then the model is told that it was lost.
         keeps: whether answers of the tool of a name are kept, so that the same call goes to the same worker.
+        tell: is told which tools a process had calls of when it ended: one of them may end it each time, and at last the run.
     """
 
     def __init__(
-        self, job: str, rollout: int, tool_ranks: int, channels: Channels, *, resends: int, keeps: Callable[[str], bool]
+        self,
+        job: str,
+        rollout: int,
+        tool_ranks: int,
+        channels: Channels,
+        *,
+        resends: int,
+        keeps: Callable[[str], bool],
+        tell: Callable[[str], None],
     ) -> None:
         self._job, self._rollout, self._ranks, self._channels = job, rollout, tool_ranks, channels
-        self._resends, self._keeps = resends, keeps
+        self._resends, self._keeps, self._tell = resends, keeps, tell
         # Answers to a worker that died in this place must not be taken for answers to this one.
         self._name, self._count = uuid.uuid4().hex, 0
         self._waiting: dict[str, _Waiting] = {}
@@ -180,9 +189,15 @@ class RemoteTools:
     async def _started(self, item: ToolWorkerStarted) -> None:
         """Sends again what a new process of a tool worker may not have; it passes over what it has."""
         before, self._processes[item.rank] = self._processes.get(item.rank), item.process
-        for waiting in [each for each in self._waiting.values() if each.rank == item.rank and not each.answer.done()]:
-            # Under the first process of a rank no call can have been lost.
-            if before not in (None, item.process):
+        # Under the first process of a rank no call can have been lost.
+        ended = before not in (None, item.process)
+        unanswered = [each for each in self._waiting.values() if each.rank == item.rank and not each.answer.done()]
+        if ended and unanswered:
+            calls = Counter(waiting.request.call.name for waiting in unanswered)
+            told = ", ".join(f"'{name}' ({count})" for name, count in calls.most_common())
+            self._tell(f"the process of tool worker {item.rank} ended with calls that it had not answered: {told}")
+        for waiting in unanswered:
+            if ended:
                 if waiting.resent == self._resends:
                     _settle(waiting, _lost(waiting))
                     continue

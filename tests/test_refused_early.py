@@ -10,6 +10,7 @@ import pytest
 
 from rlinf.core.errors import ConfigError
 from rlinf.runners import check_run
+from rlinf.runners.checkpoints.checkpoint import write_checkpoint
 from rlinf.runners.config.composition import compose_recipe
 from rlinf.runners.task_types import task_type_of
 
@@ -56,3 +57,12 @@ def test_a_folder_of_recordings_that_cannot_be_written(tmp_path: Path, part: str
     check_run(composed(given, f"{key}.enabled=false"))
     check_run(composed(f"{key}={{export_format: numpy, save_dir: {tmp_path / 'new/recorded'}}}"))
     assert [path.name for path in tmp_path.iterdir()] == ["file"], "a look leaves nothing behind"
+
+
+def test_a_checkpoint_of_another_model(tmp_path: Path) -> None:
+    folder = tmp_path / "run/checkpoints/global_step_1"
+    write_checkpoint(folder, lambda part: None, config=composed().source, state={"step": 1})
+    check_run(composed(f"runner.resume_dir={tmp_path / 'run'}"))
+    other = composed(f"runner.resume_dir={tmp_path / 'run'}", "actor.model={model_type: cnn_policy}")
+    with pytest.raises(ConfigError, match=r"^runner\.resume_dir: .* are of a 'mlp_policy', and .* is 'cnn_policy'\. Name"):
+        check_run(other)

@@ -71,6 +71,15 @@ def test_eval_needs_nothing_but_the_checkpoint(app: Any, tiny: list[str]) -> Non
     assert evaluated["eval/return"] == pytest.approx(trained["eval/return"], abs=1e-4)
 
 
+def test_a_run_does_not_go_on_with_a_model_of_another_size(app: Any, tiny: list[str]) -> None:
+    assert app.train_here(*tiny, LOCAL, "runner.max_steps=1")[0] == 0
+    code, said = app.train_here(*tiny, LOCAL, "runner.resume_dir=auto", "actor.model.hidden_sizes=[8]")
+    assert code == 2
+    assert "ConfigError: actor.model.hidden_sizes: the weights do not fit a model that is not as in training" in said
+    assert "(actor.model.hidden_sizes: [16] in training, [8] now)" in said
+    assert read_checkpoint(app.logs / EXPERIMENT).state["step"] == 1
+
+
 def test_a_damaged_checkpoint_is_refused_by_eval_and_by_resume(app: Any, tiny: list[str]) -> None:
     assert app.train_here(*tiny, LOCAL, "runner.max_steps=1")[0] == 0
     folder = app.logs / EXPERIMENT / "checkpoints/global_step_1"

@@ -11,7 +11,7 @@ from rlinf.core.checkpoints.weight_files import find_weights
 from rlinf.core.data import ArraySpec, EnvSpec, Weights
 from rlinf.core.errors import CheckpointError, ConfigError, WeightSyncError
 from rlinf.runners.checkpoints.checkpoint import write_checkpoint
-from rlinf.runners.checkpoints.starting_weights import load_starting_weights, load_trained_weights, read_weights
+from rlinf.runners.checkpoints.starting_weights import fitting_model, load_starting_weights, read_weights
 from rlinf.runners.config.schema import ModelSection, ReferenceConfig
 from rlinf.runners.training.reference import frozen
 
@@ -261,12 +261,11 @@ class Chunked:
     num_action_chunks: int = 1
 
 
-class Refusing:
-    def load(self, weights: Weights[torch.Tensor]) -> None:
-        raise WeightSyncError("load(w)", "expected shape (2,), found shape (1,)", "Build both from one configuration.")
-
-
-def test_an_evaluation_of_another_model_than_was_trained_is_told_by_its_keys(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [WeightSyncError, CheckpointError])
+def test_a_checkpoint_of_another_model_than_is_configured_is_told_by_its_keys(
+    tmp_path: Path, kind: type[WeightSyncError | CheckpointError]
+) -> None:
+    refused = kind("load(w)", "expected shape (2,), found shape (1,)", "Build both from one configuration.")
     env = {"train": {"env_type": "gymnasium", "init_params": {"env_id": "a"}, "total_num_envs": 4}}
     config, file = {"actor": {"model": {"model_type": "x"}}, "env": env}, tmp_path / "global_step_1/actor/model.safetensors"
     write_checkpoint(
@@ -277,7 +276,8 @@ def test_an_evaluation_of_another_model_than_was_trained_is_told_by_its_keys(tmp
     def load(env_id: str = "a", **changed: Any) -> None:
         played = {"env_type": "gymnasium", "init_params": {"env_id": env_id, "more": 1}, "total_num_envs": 8}
         source = {"actor": {"model": {"model_type": "x", **changed}}, "env": {"train": played}}
-        load_trained_weights(Refusing(), file, source=source, model=model, version=1)
+        with fitting_model(file.parents[1], source, model):
+            raise refused
 
     key = r"actor\.model\.num_action_chunks"
     with pytest.raises(ConfigError, match=rf"^{key}: .*\({key}: 1 in training, 2 now\): load\(w\): expected shape"):
@@ -288,5 +288,5 @@ def test_an_evaluation_of_another_model_than_was_trained_is_told_by_its_keys(tmp
         ConfigError, match=r"^env\.train\.init_params\.env_id: .*\(env\.train\.init_params\.env_id: 'a' in training, 'b' now\)"
     ):
         load("b")
-    with pytest.raises(WeightSyncError):
+    with pytest.raises(kind):
         load()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import MISSING, fields, is_dataclass, replace
 from pathlib import Path
 from pickle import UnpicklingError
@@ -17,6 +18,7 @@ from rlinf.core.data import EnvSpec, Weights
 from rlinf.core.errors import CheckpointError, ConfigError, WeightSyncError
 from rlinf.runners.checkpoints.checkpoint import model_of, peek_checkpoint
 from rlinf.runners.checkpoints.public_folders import named_by, of_another_project, of_folder, of_hugging_face
+from rlinf.runners.config.paths import absolute_paths
 from rlinf.runners.config.schema import ModelSection
 from rlinf.runners.lazy import torch
 
@@ -73,25 +75,24 @@ def load_starting_weights(
         raise ConfigError(key, _another(file, model, error), remedy) from error
 
 
-def load_trained_weights(policy: Any, file: Path, *, source: Mapping[str, Any], model: ModelSection, version: int) -> None:
-    """Takes the weights of a checkpoint as they are.
+@contextmanager
+def fitting_model(checkpoint: Path, source: Mapping[str, Any], model: ModelSection) -> Generator[None]:
+    """Inside, weights are loaded from a checkpoint; where they do not fit, the keys are told that changed the model.
 
     Args:
-        policy: what gets them.
-        file: the weights, in the folder of a checkpoint.
+        checkpoint: its folder.
         source: the configuration now.
         model: `actor.model` of it, read.
-        version: of the weights.
 
     Raises:
         ConfigError: `actor.model` or `env.train` was changed, and they do not fit any more; the message has the keys, with both
             values of each.
-        WeightSyncError: they do not fit for another reason.
+        CheckpointError, WeightSyncError: they do not fit for another reason.
     """
     try:
-        policy.load(read_weights(file, "checkpoint", version=version))
-    except WeightSyncError as error:
-        before, now = flatten(peek_checkpoint(file.parents[1]).config), flatten(source)
+        yield
+    except (CheckpointError, WeightSyncError) as error:
+        before, now = flatten(peek_checkpoint(checkpoint).config), flatten(absolute_paths(source))
         known = fields(model.config) if is_dataclass(model.config) else ()
         default = {f"{_MODEL}{field.name}": field.default for field in known if field.default is not MISSING}
         # What the environment shows and takes decides about shapes, too; of fine-tuning it is only there to be played in.

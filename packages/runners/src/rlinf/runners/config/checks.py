@@ -14,10 +14,10 @@ from rlinf.core.declarations import Checks, ChecksRanks, ChecksTasks
 from rlinf.core.errors import CheckpointError, ConfigError, each_fault, refuse
 from rlinf.core.protocols import Placement
 from rlinf.core.registry import MODELS
-from rlinf.runners.checkpoints.checkpoint import model_of
+from rlinf.runners.checkpoints.checkpoint import model_of, peek_checkpoint
 from rlinf.runners.checkpoints.public_folders import check_folder
 from rlinf.runners.checkpoints.resuming import check_resume
-from rlinf.runners.checkpoints.run_folder import expect_writable
+from rlinf.runners.checkpoints.run_folder import expect_writable, resume_folder
 from rlinf.runners.config.schema import RunConfig, TrainingConfig, ranks_of
 from rlinf.runners.config.sections import chosen_parts, keyed_fields, resolved, section_of
 from rlinf.runners.config.statistics import lacking_statistics
@@ -41,7 +41,7 @@ def check_run(cfg: RunConfig) -> None:
         _add_statistics(faults, cfg)
     for key, path in _weights(cfg):
         _collect(faults, key, lambda path=path, key=key: _check_weights(cfg, key, path))
-    _collect(faults, "runner.resume_dir", lambda: check_resume(cfg))
+    _collect(faults, "runner.resume_dir", lambda: _check_resumed(cfg))
     faults += _unwritable(cfg)
     for name in cfg.runner.logger.logger_backends:
         _collect(faults, KEY, lambda name=name: check_logger(name))
@@ -138,13 +138,23 @@ def _check_weights(cfg: RunConfig, key: str, path: str) -> None:
     file = find_weights(path, place=key)
     expect_whole(file, place=key)
     actor = section_of(cfg, "actor", TrainingConfig)
-    if key not in _OF_ACTOR or actor is None:
-        return
+    if key in _OF_ACTOR and actor is not None:
+        _refuse_other_model(actor, key, file)
+        check_folder(actor.model, file.parent, key, cfg.task_texts or ())
+
+
+def _check_resumed(cfg: RunConfig) -> None:
+    check_resume(cfg)
+    actor, folder = section_of(cfg, "actor", TrainingConfig), resume_folder(cfg)
+    if actor is not None and folder is not None:
+        _refuse_other_model(actor, "runner.resume_dir", peek_checkpoint(folder).model_file)
+
+
+def _refuse_other_model(actor: TrainingConfig, key: str, file: Path) -> None:
     made, wanted = model_of(file), actor.model.model_type
     if made is not None and made != wanted and {made, wanted} <= set(MODELS.names()):
         remedy = "Name weights of this model, or set actor.model as in their run."
         raise ConfigError(key, f"the weights in '{file}' are of a '{made}', and actor.model.model_type is '{wanted}'", remedy)
-    check_folder(actor.model, file.parent, key, cfg.task_texts or ())
 
 
 def _unwritable(cfg: RunConfig) -> Iterator[ConfigError]:

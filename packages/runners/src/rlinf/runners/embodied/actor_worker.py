@@ -17,7 +17,7 @@ from rlinf.core.metrics import Metric, Statistic, merge
 from rlinf.core.protocols import Channel, HasObservationStatistics, Loss, Policy, Trainer
 from rlinf.core.random import keyed_generator, keyed_seed
 from rlinf.core.worker import Worker
-from rlinf.runners.checkpoints.starting_weights import load_starting_weights
+from rlinf.runners.checkpoints.starting_weights import fitting_model, load_starting_weights
 from rlinf.runners.embodied.filtering import without_cut_off, without_filtered
 from rlinf.runners.embodied.playing.arrivals import Arrivals, joined
 from rlinf.runners.embodied.playing.rows import group_metrics
@@ -173,7 +173,7 @@ class EmbodiedFSDPActor(Worker):
     def load_checkpoint(self, folder: str) -> None:
         """Restores what `save_checkpoint` wrote; every rank calls it."""
         trainer = self._ready()[1]
-        with self._offloading.onloaded():
+        with self._offloading.onloaded(), fitting_model(Path(folder).parent, self.cfg.source, self.cfg.actor.model):
             trainer.load(Path(folder))
         # What was played ahead was decided by weights that are gone; the gate was passed before.
         self._checked = self._arrivals.load(Path(folder))

@@ -16,7 +16,7 @@ from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.protocols import Channel, CompiledPolicy, Mode, Policy
 from rlinf.core.random import RowGenerators, keyed_seed
 from rlinf.core.worker import Worker
-from rlinf.runners.checkpoints.starting_weights import load_starting_weights, load_trained_weights
+from rlinf.runners.checkpoints.starting_weights import fitting_model, load_starting_weights, read_weights
 from rlinf.runners.embodied.playing.request_batches import request_batches
 from rlinf.runners.embodied.playing.slots import Slot
 from rlinf.runners.embodied.schema import PlayedConfig
@@ -85,7 +85,9 @@ class MultiStepRolloutWorker(Worker):
         policy, topology = self._ready()
         model = self.cfg.actor.model
         if checkpoint_file is not None:
-            load_trained_weights(policy, Path(checkpoint_file), source=self.cfg.source, model=model, version=version)
+            file = Path(checkpoint_file)
+            with fitting_model(file.parents[1], self.cfg.source, model):
+                policy.load(read_weights(file, "checkpoint", version=version))
         elif self.cfg.runner.ckpt_path is not None:
             path = self.cfg.runner.ckpt_path
             load_starting_weights(policy, path, model=model, spec=topology.spec)

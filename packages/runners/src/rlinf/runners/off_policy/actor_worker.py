@@ -17,7 +17,7 @@ from rlinf.core.protocols import Channel
 from rlinf.core.random import keyed_seed
 from rlinf.core.replay import ReplayBuffer, Transitions, within_bounds
 from rlinf.core.worker import Worker
-from rlinf.runners.checkpoints.starting_weights import load_starting_weights
+from rlinf.runners.checkpoints.starting_weights import fitting_model, load_starting_weights
 from rlinf.runners.embodied.playing.arrivals import Arrivals
 from rlinf.runners.embodied.topology import Topology
 from rlinf.runners.lazy import torch
@@ -151,7 +151,8 @@ class OffPolicyActor(Worker):
     def load_checkpoint(self, folder: str) -> None:
         """Restores what `save_checkpoint` wrote; every rank calls it."""
         self._ready()
-        self._trainer.load(Path(folder))
+        with fitting_model(Path(folder).parent, self.cfg.source, self.cfg.actor.model):
+            self._trainer.load(Path(folder))
         self._replay.load(self._replay_folder(folder))
         if self._interventions is not None:
             self._interventions.load(self._replay_folder(folder) / _INTERVENTIONS)

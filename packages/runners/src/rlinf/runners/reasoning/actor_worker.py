@@ -20,6 +20,7 @@ from rlinf.core.protocols import Channel, Gate, Trainer
 from rlinf.core.random import keyed_generator
 from rlinf.core.worker import Worker
 from rlinf.runners.checkpoints.export import export_network
+from rlinf.runners.checkpoints.starting_weights import fitting_model
 from rlinf.runners.lazy import torch
 from rlinf.runners.reasoning.inference_worker import ReferencePolicy
 from rlinf.runners.reasoning.language import (
@@ -194,7 +195,7 @@ class ReasoningActor(Worker):
 
     def load_checkpoint(self, folder: str) -> None:
         """Restores what `save_checkpoint` wrote; every rank calls it."""
-        with self._onloaded():
+        with self._onloaded(), fitting_model(Path(folder).parent, self.cfg.source, self.cfg.actor.model):
             self._ready().trainer.load(Path(folder))
 
     def export(self, folder: str) -> None:

@@ -13,7 +13,7 @@ from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.metrics import Statistic, merge
 from rlinf.core.protocols import Trainer
 from rlinf.core.worker import Worker
-from rlinf.runners.checkpoints.starting_weights import load_starting_weights
+from rlinf.runners.checkpoints.starting_weights import fitting_model, load_starting_weights
 from rlinf.runners.lazy import torch
 from rlinf.runners.sft.examples import drawn
 from rlinf.runners.sft.schema import FineTuningConfig
@@ -104,7 +104,8 @@ class FineTuningWorker(Worker, ABC, Generic[S]):
 
     def load_checkpoint(self, folder: str) -> None:
         """Restores what `save_checkpoint` wrote; every rank calls it."""
-        self.trainer.load(Path(folder))
+        with fitting_model(Path(folder).parent, self.cfg.source, self.cfg.actor.model):
+            self.trainer.load(Path(folder))
 
     def close(self) -> None:
         """Leaves the other ranks; every rank calls it, last."""

@@ -20,7 +20,7 @@ from rlinf.core.language.generation import Generator
 from rlinf.core.language.problems import Split, Tokenizer
 from rlinf.core.protocols import Work
 from rlinf.core.worker import Worker, idempotent
-from rlinf.runners.checkpoints.starting_weights import read_weights
+from rlinf.runners.checkpoints.starting_weights import fitting_model, read_weights
 from rlinf.runners.lazy import torch
 from rlinf.runners.reasoning.generation.prompt_groups import JobSpec, PromptGroup
 from rlinf.runners.reasoning.generation.prompt_lengths import PromptLengths, longest_prompt, measure
@@ -152,11 +152,12 @@ class LanguageRolloutWorker(Worker, ABC):
     async def load_weights(self, checkpoint_file: str | None, version: int) -> None:
         """Takes the weights of a checkpoint, or those that a run would start from."""
         if checkpoint_file is not None:
-            weights = read_weights(Path(checkpoint_file), "checkpoint", version=version)
+            file = Path(checkpoint_file)
+            with fitting_model(file.parents[1], self.cfg.source, self.cfg.actor.model):
+                await self._take(read_weights(file, "checkpoint", version=version))
         else:
             # Not every generator has the weights of the policy that it was built from, so all of them are given.
-            weights = build_policy(self.cfg, starting_weights=True, rollout=True).weights()
-        await self._take(weights)
+            await self._take(build_policy(self.cfg, starting_weights=True, rollout=True).weights())
 
     async def generate(self, job: JobSpec, channels: Channels) -> Generated:
         """Answers its share of a job; several jobs may be under way.

@@ -12,11 +12,13 @@ from typing import Any, Final, Literal, cast, get_args
 
 from rlinf.algorithms.checks import expect_choice, expect_finite
 from rlinf.algorithms.rewards.reward import PairReward
-from rlinf.algorithms.rewards.text import after_last, last_boxed, last_number, last_tag, squad_normal
+from rlinf.algorithms.rewards.text import after_last, last_boxed, last_number, last_tag, number_of, squad_normal
 from rlinf.core.config import expect_range
 from rlinf.core.errors import ConfigError
 
 Extraction = Literal["all", "boxed", "tag", "hashes", "number"]
+_NUMBERS: Final = ("hashes", "number")
+"""Extractions that find numbers alone."""
 _PUNCTUATION: Final = str.maketrans("", "", string.punctuation)
 _RULE: Final = re.compile(r"[-:\s]*")
 """What the cells of the line below a head of a Markdown table hold."""
@@ -26,7 +28,8 @@ _RULE: Final = re.compile(r"[-:\s]*")
 class ExactMatch(PairReward):
     """Whether what a completion answers reads the same as the right answer, by name: `exact_match`.
 
-    Both sides are stripped and normalised alike; only the completion is searched for its answer.
+    Both sides are stripped and normalised alike; only the completion is searched for its answer. Where that is a number, so is the
+    right answer: `4.0` is `4`, and `1,000` is `1000`.
     """
 
     extraction: Extraction = "all"
@@ -61,7 +64,9 @@ class ExactMatch(PairReward):
         found = self._extracted(after_last(completion, self.after))
         if found is None:
             return self.incorrect
-        return self.correct if self._normal(found) == self._normal(answer) else self.incorrect
+        right = number_of(answer) if self.extraction in _NUMBERS else None
+        same = self._normal(found) == self._normal(answer) if right is None else number_of(found) == right
+        return self.correct if same else self.incorrect
 
     def _extracted(self, text: str) -> str | None:
         if self.extraction == "boxed":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import string
+from decimal import Decimal
 from typing import Final
 
 _BOXES: Final = ("\\boxed", "\\fbox")
@@ -54,6 +55,12 @@ def last_number(text: str) -> str | None:
     """The last number, without the commas between thousands and without a sign `+`; None if there is none."""
     found = _NUMBER.findall(text)
     return found[-1].replace(",", "").lstrip("+") if found else None
+
+
+def number_of(text: str) -> Decimal | None:
+    """The value of a text that is one number, whose thousands may have commas between them; None of any other text."""
+    found = _NUMBER.fullmatch(text.strip())
+    return None if found is None else Decimal(found.group().replace(",", ""))
 
 
 def after_last(text: str, mark: str) -> str:

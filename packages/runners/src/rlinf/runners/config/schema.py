@@ -247,7 +247,7 @@ class ActorConfig(PublishingConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceConfig:
-    """`reference`: the policy from which `algorithm.kl_beta` keeps the trained one near."""
+    """`reference`: the policy from which `algorithm.kl_beta` keeps the trained one near, or with 0 measures how far it is."""
 
     source: Literal["none", "initial", "path"] = "none"
     """"none"; "initial", the weights that the run starts from; or those at `ckpt_path`. The actor scores them, or

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rlinf.core.errors import ConfigError
-from rlinf.runners import check_run
+from rlinf.runners import check_evaluation, check_run
 from rlinf.runners.checkpoints.checkpoint import write_checkpoint
 from rlinf.runners.config.composition import compose_recipe
 from rlinf.runners.task_types import task_type_of
@@ -52,6 +52,11 @@ def test_a_folder_of_recordings_that_cannot_be_written(tmp_path: Path, part: str
     given = f"{key}={{export_format: numpy, save_dir: {tmp_path / 'file/recorded'}}}"
     with pytest.raises(ConfigError, match=rf"^{re.escape(key)}\.save_dir: can't write to '.*recorded' \(Not a directory\)\. Name"):
         check_run(composed(given))
+    if part == "eval":
+        with pytest.raises(ConfigError, match=r"^env\.eval\.data_collection\.save_dir: can't write to"):
+            check_evaluation(composed(given))
+    else:
+        check_evaluation(composed(given))  # which records nothing there
     # Elsewhere it may be there; and what records nothing needs no folder.
     check_run(composed(given, "cluster.num_nodes=2"))
     check_run(composed(given, f"{key}.enabled=false"))

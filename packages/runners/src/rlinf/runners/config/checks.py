@@ -96,6 +96,7 @@ def check_evaluation(cfg: RunConfig, *, of_checkpoint: bool = False) -> None:
     """
     faults = _lacking(cfg, training=False)
     faults += [] if faults else lacking_room(cfg)
+    faults += _unwritable(cfg, "env.eval.")
     if not of_checkpoint:
         _add_statistics(faults, cfg)
         path = cfg.runner.ckpt_path
@@ -157,14 +158,20 @@ def _refuse_other_model(actor: TrainingConfig, key: str, file: Path) -> None:
         raise ConfigError(key, f"the weights in '{file}' are of a '{made}', and actor.model.model_type is '{wanted}'", remedy)
 
 
-def _unwritable(cfg: RunConfig) -> Iterator[ConfigError]:
-    """Folders of recordings that nothing can be written to; where workers are on other nodes, only these know."""
+def _unwritable(cfg: RunConfig, within: str = "") -> Iterator[ConfigError]:
+    """Folders of recordings that nothing can be written to; where workers are on other nodes, only these know.
+
+    Args:
+        cfg: the run.
+        within: how the keys begin that are looked at.
+    """
     if cfg.cluster.get("num_nodes", 1) != 1:
         return
     known = flatten(resolved(cfg))
     for key, path in known.items():
         section, _, name = key.rpartition(".")
-        if name == "save_dir" and isinstance(path, str) and path and known.get(f"{section}.enabled", True):
+        asked = name == "save_dir" and key.startswith(within) and known.get(f"{section}.enabled", True)
+        if asked and isinstance(path, str) and path:
             try:
                 expect_writable(Path(path))
             except OSError as error:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import shutil
 import subprocess
 from pathlib import Path
@@ -73,22 +74,8 @@ def _sync(session: nox.Session, environment: Path, *arguments: str) -> dict[str,
 
 
 def _share_bytecode(environment: Path) -> None:
-    """Links what Python has compiled in our other environments, where uv has linked the same sources: torch alone takes 4 CPU-s."""
-    ours = next(environment.glob("lib/python*/site-packages"), None)
-    if ours is None:  # not made yet
-        return
-    for theirs in set(ROOT.glob(f".nox/*/lib/{ours.parent.name}/site-packages")) - {ours}:
-        for folder, below, files in os.walk(theirs):
-            mine = ours / Path(folder).relative_to(theirs)
-            if mine.name != "__pycache__":
-                below[:] = [name for name in below if name == "__pycache__" or (mine / name).is_dir()]
-                continue
-            for name in set(files).difference(os.listdir(mine) if mine.is_dir() else ()):
-                compiled, source = Path(folder) / name, f"{name.split('.')[0]}.py"
-                sources = compiled.parents[1] / source, mine.parent / source
-                if all(map(Path.is_file, sources)) and sources[0].samefile(sources[1]):
-                    mine.mkdir(exist_ok=True)
-                    (mine / name).hardlink_to(compiled)
+    """Takes over what Python has compiled in our other environments."""
+    runpy.run_path(str(ROOT / "tools" / "bytecode.py"))["share_bytecode"](environment, ROOT.glob(".nox/*"))
 
 
 def _house(session: nox.Session, *command: str, silent: bool = False, codes: tuple[int, ...] = (0,)) -> str:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 import zipfile
@@ -64,6 +65,8 @@ def alone(
     python = venv / "bin" / "python"
     own = [wheels[name] for name in dict.fromkeys(("rlinf_core", f"rlinf_{part}"))]
     run("uv", "pip", "install", "--quiet", "--python", python, "--constraint", constraints, *own)
+    # Of the libraries alone: the wheels are files of their own.
+    runpy.run_path(str(ROOT / "tools" / "bytecode.py"))["share_bytecode"](venv, [Path(sys.prefix)])
     return part, python
 
 

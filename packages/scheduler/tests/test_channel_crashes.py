@@ -143,7 +143,7 @@ def run_pipeline(peers: Peers, seed: int, seconds: float, maxsize: int, near: st
     return killed
 
 
-@pytest.mark.parametrize(("maxsize", "near", "options"), [(0, None, ()), (3, "host", ()), (0, "host", ("async",))])
+@pytest.mark.parametrize(("maxsize", "near", "options"), [(0, None, ()), (3, "host", ("async",))])
 def test_no_item_is_lost_nor_comes_twice(peers: Peers, maxsize: int, near: str | None, options: tuple[str, ...]) -> None:
     count_items(peers, run_pipeline(peers, 1, 3.0, maxsize, near, options))
 

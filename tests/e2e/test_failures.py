@@ -79,7 +79,7 @@ def test_a_worker_that_raises_ends_the_run_with_the_first_cause(
 @pytest.mark.ray
 @pytest.mark.parametrize("how", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_an_interrupt_stops_everything(app: Any, faulty: list[str], processes: Any, how: signal.Signals) -> None:
-    run = app.start(*faulty)
+    run = app.start(*faulty, "cluster.component_placement.env='0'")
     try:
         processes.wait_until(lambda: len(app.metrics(EXPERIMENT)) >= 2, 300, "two iterations")
         below = processes.descendants(run.pid)

@@ -14,6 +14,7 @@ from rlinf.core.errors import ConfigError, UnknownName
 from rlinf.core.registry import ENVS, register_env
 from rlinf.core.testing.env import EnvContract
 from rlinf.envs import Custom, GroupReset, Tabletop
+from rlinf.envs.remote.spaces import read_space, write_space
 
 
 class Dot(gymnasium.Env):
@@ -213,6 +214,11 @@ class OldReset(Dot):
         return super().reset(seed=seed)[0]
 
 
+class OldSeed(Dot):
+    def reset(self):
+        return super().reset()
+
+
 class OldStep(Dot):
     def step(self, action):
         observation, reward, terminated, _, info = super().step(action)
@@ -223,10 +229,42 @@ def test_an_environment_of_an_older_api_is_refused_by_what_it_returns():
     make = {"max_episode_steps": 5, "ignore_terminations": False, "render": False}
     with pytest.raises(ConfigError, match=r"OldReset\.reset is to return \(observation, info\), found one ndarray"):
         Custom(env=f"{__name__}:OldReset").make(2, **make).reset(seed=[0, 1])
+    with pytest.raises(ConfigError, match=r"^env: OldSeed\.reset takes no seed\. Write it as Gymnasium does"):
+        Custom(env=f"{__name__}:OldSeed").make(2, **make).reset(seed=[0, 1])
     env = Custom(env=f"{__name__}:OldStep").make(2, **make)
     env.reset(seed=[0, 1])
     with pytest.raises(ConfigError, match=r"OldStep\.step is to return \(observation, reward, terminated, .*, found 4 things"):
         env.step(np.zeros((2, 1), np.float32))
+
+
+class Switches(Dot):
+    def __init__(self, space):
+        super().__init__()
+        self.action_space = space
+
+    def step(self, action):
+        assert action in self.action_space
+        return super().step(np.float32([action[0] * 2.0 - action[1]]))
+
+
+def test_switches_are_numbered_actions_and_a_mixture_is_refused():
+    make = {"max_episode_steps": 9, "ignore_terminations": False, "render": False}
+    config = Custom(env=f"{__name__}:Switches", kwargs={"space": gymnasium.spaces.MultiBinary(2)})
+    env = config.make(2, **make)
+    action = config.describe(env).action
+    assert (action.shape, action.dtype) == ((2,), "int8")
+    assert (action.low.tolist(), action.high.tolist()) == ([0, 0], [1, 1])
+    before, _ = env.reset(seed=[0, 1])
+    after = env.step(np.array([[1, 0], [0, 1]]))[0]
+    np.testing.assert_allclose((after["states"] - before["states"])[:, 0], [0.2, -0.1], atol=1e-6)
+    EnvContract(factory=lambda: config.make(3, **make)).run()
+    assert read_space(write_space(gymnasium.spaces.MultiBinary(2), "action")) == gymnasium.spaces.MultiDiscrete([2, 2], np.int8)
+    mixed = gymnasium.spaces.Dict({"arm": Dot().action_space, "hand": gymnasium.spaces.Discrete(2)})
+    config = Custom(env=f"{__name__}:Switches", kwargs={"space": mixed})
+    with pytest.raises(
+        ConfigError, match=r"^env\.action: expected a Box, Discrete, MultiDiscrete or MultiBinary .*TransformAction"
+    ):
+        config.describe(config.make(2, **make))
 
 
 class Longer(Dot):

@@ -63,7 +63,7 @@ def array_spec(space: Any, place: str) -> ArraySpec:
 
 
 def bounds(space: Any, place: str) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The least and the greatest element of a `Box`, a `Discrete` or a `MultiDiscrete` space, each of the space's shape.
+    """The least and the greatest element of a `Box`, `Discrete`, `MultiDiscrete` or `MultiBinary` space, each of the space's shape.
 
     Raises:
         ConfigError: another kind of space.
@@ -74,7 +74,11 @@ def bounds(space: Any, place: str) -> tuple[NDArray[Any], NDArray[Any]]:
         return np.asarray(space.start), np.asarray(space.start + space.n - 1)
     if is_a(space, gymnasium.spaces.MultiDiscrete):
         return space.start, space.start + space.nvec - 1
-    raise ConfigError(place, f"expected a Box or a Discrete space, found {space}", "Wrap the environment.")
+    if is_a(space, gymnasium.spaces.MultiBinary):
+        shape, dtype = tuple(space.shape), str(space.dtype)
+        return np.zeros(shape, dtype), np.ones(shape, dtype)
+    problem = f"expected a Box, Discrete, MultiDiscrete or MultiBinary space, found {space}"
+    raise ConfigError(place, problem, "Make it one of these by a wrapper, such as gymnasium.wrappers.TransformAction.")
 
 
 def is_a(space: Any, kind: type[Any]) -> bool:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from rlinf.engines.guards.causes import Cause
 
 SUSPECTS = (
-    "Usual suspects: dropout left on, weights not synchronised, another temperature, precision or normalisation in rollout. What "
-    "is known to be rounding is allowed by actor.logprob_tolerance and actor.logprob_outliers."
+    "Usual suspects: dropout or batch norm left on (`rlinf check-policy` tells), weights not synchronised, another temperature, "
+    "precision or normalisation in rollout. actor.logprob_tolerance and actor.logprob_outliers allow what is known to be rounding."
 )
 
 

@@ -93,7 +93,14 @@ class _Task(gymnasium.Env[dict[str, Any], Any]):
         self._terminates = not ignore_terminations
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[dict[str, Any], Info]:
-        observation, _ = self._parts("reset", self.env.reset(seed=seed), "observation, info")
+        try:
+            answer = self.env.reset(seed=seed)
+        except TypeError as error:
+            if "reset() got an unexpected keyword argument 'seed'" not in str(error):
+                raise
+            problem = f"{type(self.env.unwrapped).__name__}.reset takes no seed"
+            raise ConfigError("env", problem, "Write it as Gymnasium does: reset(self, *, seed=None, options=None).") from error
+        observation, _ = self._parts("reset", answer, "observation, info")
         return self._observe(observation), {}
 
     def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, Info]:

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 from numpy.typing import NDArray
 
 from rlinf.core.errors import ConfigError
@@ -20,7 +20,7 @@ def write_space(space: Any, place: str) -> Json:
     """A space as plain values.
 
     Args:
-        space: a `Box`, `Discrete`, `MultiDiscrete` or `TextArray`, or a `Dict` of them.
+        space: a `Box`, `Discrete`, `MultiDiscrete`, `MultiBinary` or `TextArray`, or a `Dict` of them.
         place: its name, for messages.
 
     Raises:
@@ -33,6 +33,8 @@ def write_space(space: Any, place: str) -> Json:
         return {"kind": "box", "shape": shape, "dtype": dtype, "low": _numbers(space.low), "high": _numbers(space.high)}
     if is_a(space, Discrete):
         return {"kind": "discrete", "n": int(space.n), "start": int(space.start), "dtype": space.dtype.str}
+    if is_a(space, MultiBinary):
+        space = cast("Any", MultiDiscrete(np.full(tuple(space.shape), 2), dtype=space.dtype.type))
     if is_a(space, MultiDiscrete):
         nvec, start = np.asarray(space.nvec), np.asarray(space.start)
         return {
@@ -45,7 +47,9 @@ def write_space(space: Any, place: str) -> Json:
     if is_a(space, TextArray):
         return {"kind": "texts", "max_length": int(space.max_length), "shape": list(space.shape or ())}
     raise ConfigError(
-        place, f"the space {space} can't leave the simulator's process", "Use a Box, Discrete, MultiDiscrete or TextArray."
+        place,
+        f"the space {space} can't leave the simulator's process",
+        "Use a Box, Discrete, MultiDiscrete, MultiBinary or TextArray.",
     )
 
 

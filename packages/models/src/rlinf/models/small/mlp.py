@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class MLPPolicyConfig(ActorCriticConfig):
     """An actor and a critic, each a multi-layer perceptron, by name: `model_type: mlp_policy`.
 
-    Where actions are numbered (`Discrete`, `MultiDiscrete`) they are drawn from a categorical distribution.
+    Where actions are numbered (`Discrete`, `MultiDiscrete`, `MultiBinary`) they are drawn from a categorical distribution.
     """
 
     hidden_sizes: tuple[int, ...] = (256, 256)

@@ -73,7 +73,8 @@ def closing(subject: EnvSubject) -> None:
 def _wrong_actions(env: Any, action: Any) -> dict[str, Any]:
     wrong: dict[str, Any] = {"actions of a wrong shape": action[:-1]}
     if not np.issubdtype(action.dtype, np.floating):
-        return wrong | {"an action above the bounds": action + 10_000, "an action below the bounds": action - 10_000}
+        wide = action.astype(np.int64)  # the type of a space may end at 127
+        return wrong | {"an action above the bounds": wide + 10_000, "an action below the bounds": wide - 10_000}
 
     def with_last(value: Any) -> Any:
         changed = action.copy()

@@ -21,9 +21,11 @@ from rlinf.core.envs.chunks import MaskedActions
 from rlinf.core.registry import ADVANTAGES, ENVS
 from rlinf.core.worker import WorkerContext, injected
 from rlinf.runners.embodied.env_worker import EnvWorker
+from rlinf.runners.embodied.filtering import without_cut_off, without_filtered
 from rlinf.runners.embodied.playing.arrivals import joined
 from rlinf.runners.embodied.playing.slots import slot_layout
 from rlinf.runners.embodied.rules import read_embodied
+from rlinf.runners.embodied.schema import EmbodiedConfig
 from rlinf.runners.embodied.topology import Reply, Topology
 from rlinf.runners.training.tensors import to_torch
 
@@ -37,6 +39,8 @@ class Episode:
     start: int
     rewards: list[float] = field(default_factory=list[float])
     over: bool = False
+    late: bool = False
+    """Whether it began behind another one, with fewer steps left than a rollout epoch has."""
 
 
 class Diary:
@@ -50,14 +54,16 @@ class Diary:
         self.unwrapped = self
         self.first = sum(env.num_envs for env in Diary.made)
         self.played: list[list[Episode]] = [[] for _ in range(num_envs)]
+        self.steps = 0
         Diary.made.append(self)
 
     def reset(self, *, seed: Any, options: dict[str, Any]) -> tuple[Any, Any]:
         for env in np.flatnonzero(options["reset_mask"]):
-            self.played[env].append(Episode(int(seed[env]) % 2**20))
+            self.played[env].append(Episode(int(seed[env]) % 2**20, late=self.steps % STEPS != 0))
         return self._obs(), {}
 
     def step(self, action: Any) -> Any:
+        self.steps += 1
         active = action.active if isinstance(action, MaskedActions) else np.ones(self.num_envs, bool)
         reward, over = np.zeros(self.num_envs, np.float32), np.zeros(self.num_envs, bool)
         for env in np.flatnonzero(active):
@@ -118,10 +124,8 @@ class Policy:
         return self.queues[key].popleft()
 
 
-def rollouts(*, group_size: int, auto_reset: bool, iterations: int) -> Iterator[list[list[Trajectory[Any]]]]:
-    """For each iteration what each actor is given in each rollout epoch: of two env workers with two stages each."""
-    Diary.made.clear()
-    cfg = read_embodied(
+def configured(group_size: int, auto_reset: bool, *, epochs: int = EPOCHS, **algorithm: Any) -> EmbodiedConfig:
+    return read_embodied(
         {
             "runner": {"experiment_name": "groups", "max_steps": 1},
             "env": {
@@ -129,7 +133,7 @@ def rollouts(*, group_size: int, auto_reset: bool, iterations: int) -> Iterator[
                     "env_type": "diary",
                     "total_num_envs": ENVS_IN_ALL,
                     "max_steps_per_rollout_epoch": STEPS,
-                    "rollout_epoch": EPOCHS,
+                    "rollout_epoch": epochs,
                     "group_size": group_size,
                     "auto_reset": auto_reset,
                 },
@@ -138,9 +142,18 @@ def rollouts(*, group_size: int, auto_reset: bool, iterations: int) -> Iterator[
             "rollout": {"pipeline_stage_num": 2},
             "actor": {"model": {"model_type": "mlp_policy", "add_value_head": False}, "global_batch_size": ENVS_IN_ALL * STEPS},
             # A run that compares episodes is refused where they go on.
-            "algorithm": {"adv_type": "reinpp" if auto_reset else "grpo", "loss_type": "ppo_clip"},
+            "algorithm": {"adv_type": "reinpp" if auto_reset else "grpo", "loss_type": "ppo_clip", **algorithm},
         }
     )
+
+
+def rollouts(
+    *, group_size: int, auto_reset: bool, iterations: int, cfg: EmbodiedConfig | None = None
+) -> Iterator[list[list[Trajectory[Any]]]]:
+    """For each iteration what each actor is given in each rollout epoch: of two env workers with two stages each."""
+    Diary.made.clear()
+    cfg = configured(group_size, auto_reset) if cfg is None else cfg
+    epochs_in_all = cfg.env.train.rollout_epoch
     slots = slot_layout(cfg, 2)
     workers: list[EnvWorker] = []
     for rank in range(2):
@@ -150,7 +163,7 @@ def rollouts(*, group_size: int, auto_reset: bool, iterations: int) -> Iterator[
         topology = Topology(spec=spec, actor="actor", actor_ranks=ACTORS, rollout="rollout", rollout_ranks=1, slots=slots)
         workers[-1].connect(topology)
     for step in range(iterations):
-        received: list[list[list[Trajectory[Any]]]] = [[[] for _ in range(EPOCHS)] for _ in range(ACTORS)]
+        received: list[list[list[Trajectory[Any]]]] = [[[] for _ in range(epochs_in_all)] for _ in range(ACTORS)]
         for worker in workers:
             policy, trajectories = cast("Any", Policy()), cast("Any", Policy())
             worker.interact(step, policy, policy, trajectories)
@@ -226,3 +239,39 @@ def test_the_credit_of_a_rollout_epoch_is_that_of_the_iteration_where_no_episode
             }
             assert parts == {episode: pytest.approx(advantage, abs=1e-6) for episode, advantage in whole.items()}
             assert any(whole.values())
+
+
+def test_groups_that_are_filtered_are_those_whose_records_are_out_of_bounds() -> None:
+    """Three groups of four over two actors, two rollout epochs, episodes that end early and ones that the epoch cuts off."""
+    bounds = {"filter_rewards": True, "rewards_lower_bound": 40.0, "rewards_upper_bound": 100.0}
+    cfg, told, seen = configured(4, False, epochs=2, **bounds), [0] * ENVS_IN_ALL, [0, 0, 0, 0]
+    for actors in rollouts(group_size=4, auto_reset=False, iterations=4, cfg=cfg):
+        written: dict[tuple[int, int], Episode] = {}
+        for env in Diary.made:
+            for index, episodes in enumerate(env.played):
+                written |= {(env.first + index, each.start): each for each in episodes[told[env.first + index] :]}
+                told[env.first + index] = len(episodes)
+        # Of an episode that is neither over nor had all the steps of an epoch nobody knows the outcome.
+        known = {key: sum(each.rewards) for key, each in written.items() if each.over or not each.late}
+        groups: dict[int, list[float]] = defaultdict(list)
+        for (_, start), value in known.items():
+            groups[start].append(value)
+        within = {start for start, values in groups.items() if 40.0 <= mean(values) <= 100.0}
+        expected = by_hand({key: [value] for key, value in known.items() if key[1] in within})
+        found: dict[tuple[int, int], float] = {}
+        filtered = [0.0, 0.0]
+        for epochs in actors:
+            whole, _ = without_cut_off(joined(epochs, groups=ENVS_IN_ALL // 4), cfg)
+            rows, metrics = without_filtered(whole, cfg.algorithm)
+            filtered = [filtered[0] + metrics["filtered_groups"].sum, filtered[1] + metrics["filtered_groups"].weight]
+            credit = ADVANTAGES.build("grpo", {}, place="algorithm")(rows)
+            for row in np.flatnonzero(rows.mask.any(1)).tolist():
+                env, start, _ = (int(x) for x in rows.context["states"][row, 0])
+                found[env, start] = float(credit.advantage[row, 0])
+        assert found == {key: pytest.approx(value, abs=1e-4) for key, value in expected.items()}
+        starts = {start for _, start in written}
+        assert filtered == [len(starts - within), len(starts)]
+        seen = [a + b for a, b in zip(seen, (len(starts), len(within), len(written), len(known)), strict=True)]
+    starts_seen, kept, episodes_seen, counted = seen
+    assert 0 < kept < starts_seen, "some are filtered and some are not"
+    assert counted < episodes_seen, "some are cut off"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from typing import Any
 
 import pytest
@@ -46,3 +47,34 @@ def test_offloading_changes_no_number(app: Any, tiny: list[str]) -> None:
         assert code == 0, said
         runs.append([{k: v for k, v in row.items() if not k.startswith("time/")} for row in app.metrics(name)])
     assert runs[0] == runs[1]
+
+
+PICTURES = (
+    *("--config-name", "tabletop_cnn_ppo", LOCAL, "runner.max_steps=1", "actor.global_batch_size=24"),
+    *("env.train.total_num_envs=8", "env.train.max_steps_per_rollout_epoch=6", "algorithm.update_epoch=1"),
+    *("env.eval.episodes=4", "env.eval.video_cfg.save_video=false"),
+)
+"""A short run that learns from images."""
+
+
+def test_training_sees_what_wrappers_make_of_images_and_evaluation_what_is_not_random(app: Any) -> None:
+    learned: dict[str, float] = {}
+    played: dict[str, str] = {}
+    wrappers = {"plain": "", "resized": "type: resize_images, size: [16, 16]", "moved": "type: augment_images, shift: 4"}
+    for name, wrapper in wrappers.items():
+        given = f"[{{{wrapper}}}]" if wrapper else "null"
+        code, said = app.train_here(*PICTURES, f"runner.experiment_name={name}", f"env.train.wrappers={given}")
+        assert code == 0, said
+        learned[name] = app.metrics(name)[0]["train/loss"]
+        played[name] = json.loads((app.logs / name / "summary.json").read_text())["protocol"]["hash"]
+    assert len({*learned.values()}) == 3, learned
+    assert played["plain"] == played["moved"] != played["resized"]
+    # The same weights play the same with an augmentation as without it.
+    results = [json.loads((app.logs / "moved/summary.json").read_text())["results"]]
+    for overrides in ((), ("env.train.wrappers=null",)):
+        code, said = app.evaluate_here(str(app.logs / "moved"), LOCAL, *overrides)
+        assert code == 0, said
+        (file,) = (app.logs / "moved/checkpoints").glob("*_eval/*/summary.json")
+        results.append(json.loads(file.read_text())["results"])
+        file.unlink()
+    assert results[0] == results[1] == results[2]

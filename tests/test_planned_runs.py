@@ -74,6 +74,11 @@ def test_the_planner_plans_the_run_as_it_will_be(app: str, recipe: str, own: str
     composed()
 
 
+def test_a_planner_that_is_no_section_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^cluster\.planner: expected a section, found 'profile\.json'"):
+        read_embodied(compose_recipe(RECIPE.parent, RECIPE.stem, [AUTO, "cluster.planner=profile.json"]).data)
+
+
 def test_a_checkpoint_finds_the_profile_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     profile(tmp_path, "actor")

@@ -119,7 +119,7 @@ def placement(
 
 def _planned_otherwise(cluster: Mapping[str, Any], stages: int, max_lag: int) -> Iterator[ConfigError]:
     """What the planner would simulate otherwise than the run does it: it knows its own section only."""
-    planner = cast("Mapping[str, Any]", cluster.get("planner") or {})
+    planner = subsection(cluster, "planner", "cluster")
     for key, own, default, value in (("stages", "pipeline_stage_num", 1, stages), ("max_lag", "max_lag", 0, max_lag)):
         planned = planner.get(key, default)
         if planned != value:

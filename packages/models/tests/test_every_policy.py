@@ -28,12 +28,16 @@ VARIANTS = {
     "openvla": [["preset=tiny"], ["preset=tiny", "temperature=1.6", "top_k=20"]],
 }
 
+SHOWN_ELSEWHERE = [VARIANTS["pi0"][2], VARIANTS["openvla"][1]]
+"""A condition by test_pi0_condition.py, and a temperature by test_openvla_policy.py, which examines it warm."""
+
 
 def cases():
     for name in MODELS.names():
         if MODELS.owner(name).startswith("rlinf.models") and name not in JUDGES:
             for params in VARIANTS.get(name, [["preset=tiny"]]):
-                yield pytest.param([name, *params], id=" ".join([name, *params]))
+                marks = [pytest.mark.slow] if params in SHOWN_ELSEWHERE else []
+                yield pytest.param([name, *params], id=" ".join([name, *params]), marks=marks)
 
 
 @pytest.mark.parametrize("args", list(cases()))

@@ -20,7 +20,7 @@ from rlinf.scheduler.workers.calls import Outcome, WorkerInfo
 from rlinf.scheduler.workers.group_registry import GroupRegistry
 from rlinf.scheduler.workers.remote_groups import find
 
-BACKENDS = ("local", pytest.param("ray", marks=pytest.mark.ray))
+BACKENDS = ("local", pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.slow]))
 
 
 class Store(Worker):

@@ -69,7 +69,7 @@ def inside(inner: Span, outer: Span) -> bool:
     return outer.start <= inner.start and inner.end <= outer.end
 
 
-@pytest.mark.parametrize("backend", ["local", pytest.param("ray", marks=pytest.mark.ray)])
+@pytest.mark.parametrize("backend", ["local", pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.slow])])
 def test_a_run_and_its_flow(backend: str, tmp_path: Path) -> None:
     with Cluster(cluster_cfg=config(backend, tmp_path)) as cluster:
         env, rollout = launch(cluster)

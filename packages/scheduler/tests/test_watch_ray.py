@@ -132,6 +132,7 @@ def test_a_stopped_worker_is_named_when_the_driver_waits_for_it_in_vain(
     assert time.monotonic() - started < 40.0, "before the cluster's timeout_s"
 
 
+@pytest.mark.slow
 def test_the_graph_has_circles_holders_and_stacks_from_outside(cluster: Cluster, group: Any, tmp_path: Path) -> None:
     here, there = cluster.create_channel("here"), cluster.create_channel("there", near="peer")
     others = Peer.create_group().launch(cluster, name="other", placement_strategy=NodePlacementStrategy([0, 0]))
@@ -234,6 +235,7 @@ def test_a_worker_that_stays_stopped_is_taken_for_dead(cluster: Cluster, caplog:
     assert victim.worker_infos[0].pid != pid
 
 
+@pytest.mark.slow
 def test_the_devices_of_a_killed_worker_are_given_to_the_next_in_line(cluster: Cluster, group: Any) -> None:
     again = Supervisor("restart", backoff_s=0.0)
     victim = Peer.create_group().launch(

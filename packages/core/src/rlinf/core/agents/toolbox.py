@@ -172,6 +172,7 @@ async def _placed(entry: _Entry, arguments: Mapping[str, Any]) -> object:
     tool, places = entry.tool, entry.place()
     if places is None:
         return await _run(tool, arguments, None)
+    # The call's own time (`timeout_s`) runs meanwhile.
     await places.acquire()
     loop = asyncio.get_running_loop()
     # Who must leave before another call begins: whoever awaits the result, and the thread, which goes on when time is over.

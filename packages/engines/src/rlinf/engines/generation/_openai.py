@@ -96,6 +96,7 @@ class OpenAIEngine:
         pieces: asyncio.Queue[Piece | None] = asyncio.Queue()
         reader = asyncio.create_task(self._fill(pieces, asked, so_far))
         try:
+            # Ends with the reader, however that ends; how long the server may be silent is the client's timeout.
             while (piece := await pieces.get()) is not None:
                 yield piece
             await reader

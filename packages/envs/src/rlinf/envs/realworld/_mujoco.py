@@ -80,6 +80,7 @@ class MujocoArm:
         if drawing is None:
             raise RobotFault("robot", "the arm has no camera", "Start it with camera=64, for 64 × 64 pixels.")
         try:
+            # Without a deadline: whoever asked this process for the picture has one.
             return drawing.submit(self._draw).result()
         except RuntimeError as error:
             raise RobotFault("robot", f"its camera can't draw ({error})") from error

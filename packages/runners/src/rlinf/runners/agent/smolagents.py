@@ -31,6 +31,7 @@ async def tool_calling_agent(task: AgentTask, base_url: str, api_key: str, model
 
     def call(name: str, arguments: dict[str, object]) -> str:
         """The answer of a tool, on the event loop that has its limits."""
+        # The tool's deadline ends it. Should the loop end first, this thread is nobody's: a daemon, which keeps no process.
         (result,) = asyncio.run_coroutine_threadsafe(task.tools.call_all([ToolCall(name=name, arguments=arguments)]), loop).result()
         return result.text
 

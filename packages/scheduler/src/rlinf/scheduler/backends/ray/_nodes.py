@@ -177,6 +177,7 @@ class _AwaitedNodes:
 
     def _take_answer(self, arrival: JoinedNode) -> None:
         try:
+            # It is there already, says `_inquire`.
             self._machines[arrival.id] = ray.get(self._asked[arrival.id])
         except RayError as error:
             # The question to a node that has left fails, too, and says nothing of its packages.

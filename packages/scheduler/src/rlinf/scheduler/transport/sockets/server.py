@@ -358,6 +358,7 @@ class _ServedConnection:
         return []
 
     def _send_later(self, parts: list[Buffer]) -> None:
+        # In a thread of its own: for as long as the peer does not read what is before it, or until the peer is gone.
         self._sending.acquire()
         self._finish(parts)
 

@@ -1,4 +1,4 @@
-"""A folder of LeRobot is what fine-tuning and RL start from, and what RL compares with."""
+"""A folder of LeRobot is what fine-tuning and RL start from, what RL compares with, and what is evaluated."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from sft_run import CLUSTER
 from rlinf.envs.recording import LeRobotWriter, record_expert
 from rlinf.envs.tabletop import Tabletop
 from rlinf.models._tokenizers import tiny_tokenizer
+from rlinf.models.conversion.command import convert
 from rlinf.models.pi0._network import PiNetwork
 from rlinf.models.pi0.architecture import tiny
+from rlinf.models.pi0.statistics import read_statistics
 from rlinf.runners.commands import run_recipe
 from rlinf.runners.config.composition import Composition
 
@@ -76,3 +78,22 @@ def test_reinforcement_learning_starts_from_it_and_compares_with_it(tmp_path: Pa
     # The first update begins where the reference is.
     row = json.loads((tmp_path / "embodied/metrics.jsonl").read_text().splitlines()[0])
     assert row["train/kl_ref"] == pytest.approx(0.0, abs=1e-5)
+
+
+def test_it_is_evaluated_as_the_policy_that_it_is_converted_to_and_back(tmp_path: Path, lerobot: Path, app: Any) -> None:
+    ours, back = tmp_path / "ours", tmp_path / "back"
+    sizes = [f"{name}={size}" for name, size in SIZES.items()]
+    convert([str(lerobot), str(ours), "--to", "safetensors", *sizes])
+    convert([str(ours), str(back), "--to", "lerobot", "--like", str(lerobot)])
+    assert read_statistics(back)["actions"]["std"].tolist() == [0.75, 0.75]
+    # A return that differs wherever the hand is elsewhere.
+    played = ["env.train.init_params.reward_mode=progress", "env.eval.episodes=4", "env.eval.video_cfg.save_video=false"]
+    results: list[Any] = []
+    for folder in (lerobot, ours, back):
+        place = ["--config-name", "tabletop_pi0_ppo", f"runner.ckpt_path={folder}", f"runner.experiment_name={folder.name}"]
+        code, said = app.evaluate_here(*place, f"runner.logger.log_path={app.logs}", "cluster.backend=local", *played)
+        assert code == 0, said
+        (file,) = app.logs.glob(f"{folder.name}_eval/*/*/summary.json")
+        results.append(json.loads(file.read_text())["results"])
+    assert results[0] == results[1] == results[2]
+    assert len({result["episode_return"] for result in results[0]}) > 1

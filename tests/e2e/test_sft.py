@@ -47,8 +47,9 @@ def metrics(folder: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
-def test_a_run_learns_and_its_export_is_read_by_transformers(tmp_path: Path) -> None:
+def test_a_run_learns_and_its_export_is_read_by_transformers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     checkpoint = learn(recipe(tmp_path, val_check_interval=1))
+    assert "learning from 100 examples in 20 optimizer steps of 16\n" in capsys.readouterr().err
     rows = metrics(tmp_path / "sft")
     assert rows[0]["train/nll"] > 1.2 * rows[3]["train/nll"]
     assert rows[0]["eval/loss"] > 1.1 * rows[-1]["eval/loss"]

@@ -102,6 +102,9 @@ class SFTRunner:
         with recorded(self.cfg, self.folder, self.checkpoints, step=self.step) as record:
             with self.checkpoints.stoppable(record.progress.note):
                 record.resumed(self.step, self._validated)
+                steps = max(0, config.max_steps - self.step) * self.cfg.runner.steps_per_iteration
+                size = self.cfg.actor.global_batch_size
+                record.progress.note(f"learning from {self.examples:,} examples in {steps:,} optimizer steps of {size:,}")
                 while self.step < config.max_steps and not self.learned:
                     self._train(record)
                 record.skipped.check()

@@ -47,8 +47,9 @@ LONGEST = {
     "algorithms": ("test_rewards_scoring.py",),
     "envs": ("test_remote_failures.py", "test_mcp.py", "test_maniskill.py"),
     "engines": ("test_megatron_trainer.py", "test_sharding.py"),
+    "e2e": ("test_verifiers.py", "test_failures.py", "test_reasoning_ray.py", "test_wide_search.py"),
 }
-"""Which of a part's tests begin first: they take longest, and wait for other programs."""
+"""Which of a session's tests begin first: they take longest, and wait for other programs."""
 
 
 def _files(folder: str, *first: str) -> list[str]:
@@ -167,7 +168,7 @@ def e2e(session: nox.Session) -> None:
     for path in sorted(Path("packages/scheduler/tests").glob("test_*.py")):
         if "pytest.mark.torch" in path.read_text(encoding="utf-8"):
             with_torch.append(str(path))
-    files = sorted([*with_torch, *together, *_files("tests/e2e")], key=lambda path: Path(path).name != "test_verifiers.py")
+    files = sorted([*with_torch, *together, *_files("tests/e2e")], key=lambda path: Path(path).name not in LONGEST["e2e"])
     _house(session, "pytest", *FAST, *CROWDED, *AS_LISTED, *files, *session.posargs)
 
 

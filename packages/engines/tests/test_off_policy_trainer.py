@@ -145,6 +145,20 @@ def test_frozen_weights_are_neither_copied_nor_moved() -> None:
     assert "base" in trainer.weights().tensors
 
 
+def test_weights_to_be_sent_are_those_that_are_trained_and_weights_to_be_kept_are_not() -> None:
+    policy = Two()
+    trainer = made(policy)
+    sent, kept = trainer.lazy_weights(), trainer.weights()
+    assert list(sent.tensors) == list(kept.tensors)
+    for name, parameter in policy.named_parameters():
+        assert sent.tensors[name].data_ptr() == parameter.data_ptr()
+        assert not sent.tensors[name].requires_grad
+        assert kept.tensors[name].data_ptr() != parameter.data_ptr()
+    trainer.update([transitions()])
+    assert torch.equal(sent.tensors["critic"], policy.critic)
+    assert not torch.equal(kept.tensors["critic"], policy.critic)
+
+
 def test_micro_batches_make_the_same_step() -> None:
     whole, parted = Two(), Two()
     one, other = made(whole), made(parted)

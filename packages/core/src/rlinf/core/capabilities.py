@@ -322,7 +322,7 @@ class KeepsReference(Protocol):
 
 @runtime_checkable
 class LazyWeights(Protocol):
-    """A trainer whose ranks hold parts of tensors, and that can put them together one at a time."""
+    """A trainer that gives tensors one at a time: put together where ranks hold parts of them, and copied by who sends them."""
 
     def lazy_weights(self) -> Weights[Any]:
         """All weights, each put together on the device when it is asked for, and not kept; not copied where a rank has it whole.

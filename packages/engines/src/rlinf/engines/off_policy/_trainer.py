@@ -116,6 +116,11 @@ class TorchOffPolicyTrainer:
         state: dict[str, Tensor] = self._policy.state_dict()
         return Weights(tensors={name: state[name].detach().cpu().clone() for name in sorted(state)}, version=self._version)
 
+    def lazy_weights(self) -> Weights[Tensor]:
+        """As `weights`, but the tensors that are trained, where they are: to be sent, not to be kept."""
+        state: dict[str, Tensor] = self._policy.state_dict()
+        return Weights(tensors={name: state[name].detach() for name in sorted(state)}, version=self._version)
+
     def save(self, folder: Path) -> None:
         """Writes the policy as `model.safetensors`, and all else as `off_policy.safetensors`; every rank calls it.
 

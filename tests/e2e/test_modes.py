@@ -31,6 +31,20 @@ def test_processes_on_shared_devices_give_the_losses_of_one_process(app: Any, ti
 
 
 @pytest.mark.ray
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("shared_ray")
+def test_the_default_recipe_trains_on_ray(app: Any) -> None:
+    """The command of the README, with its simulator in processes of its own."""
+    steps = ("env.train.max_episode_steps=5", "env.train.max_steps_per_rollout_epoch=5", "env.eval.max_episode_steps=5")
+    few = ("env.train.total_num_envs=2", "actor.global_batch_size=10", "env.eval.total_num_envs=2", "env.eval.final_episodes=2")
+    once = ("runner.max_steps=1", "runner.val_check_interval=0", "env.eval.video_cfg.save_video=false")
+    code, said = app.train_here(*steps, *few, *once, 'cluster.component_placement.env="0"')
+    assert code == 0, said
+    (row,) = (row for row in app.metrics("maniskill_ppo_mlp") if "train/loss" in row)
+    assert row["train/grad_norm"] > 0
+
+
+@pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.usefixtures("shared_ray")

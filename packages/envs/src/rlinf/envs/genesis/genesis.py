@@ -37,7 +37,7 @@ class Genesis(SimulatorConfig):
     reward_mode: RewardMode = "dense"
     """`dense`: 1 − tanh(5 · distance in m). `sparse`: 1.0 in a solved state."""
     backend: Backend = "cpu"
-    """What Genesis computes on, one for a process. `gpu` was not run here. `auto`: the GPU if PyTorch sees one."""
+    """What Genesis computes on, one for a process. `auto`: the GPU if PyTorch sees one."""
 
     def check(self, place: str) -> None:
         """Refuses what can't work, before any work starts; imports no simulator.

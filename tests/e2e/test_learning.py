@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
 
 ONE_PROCESS = ("cluster.backend=local", "cluster.component_placement={actor: '0', rollout: '0', env: '0'}")
+ALONE = (
+    "wants an environment of its own: uv run --all-packages --extra genesis --group test pytest -m slow tests/e2e/test_learning.py"
+)
 LEARNED = [
     ("cartpole_ppo", "eval/return", 150.0, 475.0),
     ("halfcheetah_ppo", "eval/return", 100.0, 800.0),
+    pytest.param(
+        *("genesis_reach_ppo", "eval/success_once", 0.2, 0.95), marks=pytest.mark.skipif(find_spec("genesis") is None, reason=ALONE)
+    ),
 ]
 SILENT = "env.eval.video_cfg.save_video=false"
 

@@ -83,6 +83,7 @@ def test_a_program_of_this_repository_is_run_again_with_the_group(environment: P
         monkeypatch.setattr(sys, "argv", [started, "--config-name", "mine", "env.train.init_params={a: 1}"])
         command = f"uv run --group embodied {again} --config-name mine 'env.train.init_params={{a: 1}}'"
         assert install_command("rlinf-envs[maniskill]") == command
+        assert install_command("rlinf-envs[genesis]") == command.replace("--group embodied", "--all-packages --extra genesis")
     worker = environment / "lib" / "default_worker.py"
     worker.parent.mkdir()
     worker.write_text("")

@@ -80,6 +80,7 @@ def install_command(requirement: str) -> str:
     |---|---|
     | of this repository, which also has the program that runs | `uv run --group … apps/embodied/train.py …`: runs it again |
     | of this repository | `uv sync --group …` |
+    | the same, where no group has it | `uv run --all-packages --extra …`, or `uv sync --inexact --package … --extra …` |
     | of another project of uv | `uv add 'x'` |
     | made by uv, or without pip | `uv pip install 'x'` |
     | any other | `pip install 'x'` |
@@ -114,14 +115,15 @@ def _in_project(file: Path, requirement: str) -> str:
     if found is None or sources.get(found[1]) != {"workspace": True}:
         return f"uv add '{requirement}'"
     name, wanted = found[1], found[2].split(",")
+    again = _program(file.parent)
     for group, entries in project.get("dependency-groups", {}).items():
         given = [match[2].split(",") for entry in entries if (match := _EXTRAS.match(str(entry))) and match[1] == name]
         if set(wanted) <= _with_implied(name, [extra for extras in given for extra in extras]):
-            again = _program(file.parent)
             # `uv run` keeps what else is installed.
             return f"uv sync --group {group}" if again is None else f"uv run --group {group} {again}"
+    extras = " ".join(f"--extra {extra}" for extra in wanted)
     # Without `--inexact`, uv removes what else is installed.
-    return f"uv sync --inexact --package {name} " + " ".join(f"--extra {extra}" for extra in wanted)
+    return f"uv sync --inexact --package {name} {extras}" if again is None else f"uv run --all-packages {extras} {again}"
 
 
 def _program(project: Path) -> str | None:

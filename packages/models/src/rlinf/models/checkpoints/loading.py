@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final
 
 from torch import Tensor
 
 from rlinf.core.capabilities import LoadsNetwork
 from rlinf.core.checkpoints.weight_files import find_weights
 from rlinf.core.data import Weights
-from rlinf.core.errors import CheckpointError
 from rlinf.models.base import BasePolicy
 from rlinf.models.checkpoints.fitting import Fitted, fit, unwrapped
+from rlinf.models.checkpoints.json_files import read_json
 from rlinf.models.checkpoints.tensors import read_tensors
 
 CONFIG: Final = "config.json"
@@ -65,20 +64,3 @@ def load_weights(
 def _of_hugging_face(folder: Path) -> bool:
     """Whether transformers wrote a folder: it names a class of its own."""
     return "architectures" in read_json(folder / CONFIG)
-
-
-def read_json(file: Path) -> dict[str, Any]:
-    """What a file says; nothing if it is not there.
-
-    Raises:
-        CheckpointError: it is no JSON, or no mapping.
-    """
-    if not file.is_file():
-        return {}
-    try:
-        content: Any = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise CheckpointError(str(file), f"can't be read ({error})", "Use another checkpoint.") from error
-    if not isinstance(content, dict):
-        raise CheckpointError(str(file), f"expected a mapping, found {type(content).__name__}", "Use another checkpoint.")
-    return cast("dict[str, Any]", content)

@@ -24,7 +24,8 @@ from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.core.registry import MODELS
 from rlinf.models.base import BasePolicy
 from rlinf.models.checkpoints.atomic import fresh_folder
-from rlinf.models.checkpoints.loading import CONFIG, load_weights, read_json
+from rlinf.models.checkpoints.json_files import read_json
+from rlinf.models.checkpoints.loading import CONFIG, load_weights
 from rlinf.models.checkpoints.tensors import SHARD_BYTES, write_tensors
 from rlinf.models.normalization import Normalizer
 from rlinf.models.registry import build_policy

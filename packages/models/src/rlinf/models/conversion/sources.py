@@ -15,7 +15,8 @@ from rlinf.core.capabilities import WeightLayout
 from rlinf.core.checkpoints.weight_files import find_weights, has_weights, newest_checkpoint
 from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.core.registry import WEIGHT_LAYOUTS
-from rlinf.models.checkpoints.loading import CONFIG, read_json
+from rlinf.models.checkpoints.json_files import read_json
+from rlinf.models.checkpoints.loading import CONFIG
 from rlinf.models.checkpoints.policies import FORMAT
 from rlinf.models.checkpoints.tensors import read_tensors
 

@@ -20,7 +20,8 @@ from rlinf.core.registry import MODELS, WEIGHT_LAYOUTS
 from rlinf.models.checkpoints.atomic import fresh_folder
 from rlinf.models.checkpoints.exporting import copy_others, write_full_weights, write_like
 from rlinf.models.checkpoints.fitting import fit, unwrapped
-from rlinf.models.checkpoints.loading import CONFIG, read_json
+from rlinf.models.checkpoints.json_files import read_json
+from rlinf.models.checkpoints.loading import CONFIG
 from rlinf.models.checkpoints.policies import describe_policy
 from rlinf.models.checkpoints.tensors import read_tensors, write_tensors
 from rlinf.models.conversion.formats import formats

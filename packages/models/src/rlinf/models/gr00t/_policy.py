@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -18,6 +17,7 @@ from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.core.protocols import Mode
 from rlinf.models.actor_config import folder_of
 from rlinf.models.base import BasePolicy
+from rlinf.models.checkpoints.json_files import read_json
 from rlinf.models.checkpoints.tensors import weight_files
 from rlinf.models.flow import ExploreNoiseNet, FlowSampler
 from rlinf.models.flow.chain import Chain
@@ -342,7 +342,7 @@ def _statistics(policy: GR00TPolicy, spec: EnvSpec, folder: Path | None) -> None
 def _read(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise CheckpointError(str(path), "expected a file, found none", "Set model_path to the folder of a checkpoint.")
-    return json.loads(path.read_text(encoding="utf-8"))
+    return read_json(path)
 
 
 def _size(tensor: Tensor | None) -> str:

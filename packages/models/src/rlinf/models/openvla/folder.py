@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, ClassVar, cast
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.models.actor_config import MISSING_STATISTICS, check_vla, folder_of
+from rlinf.models.checkpoints.json_files import read_json
 from rlinf.models.openvla.architecture import PrismaticConfig, TextConfig, VisionConfig
 
 OWN_VISION = "rlinf_vision"
@@ -38,14 +38,14 @@ def read_facts(folder: Path) -> FolderFacts:
     Raises:
         CheckpointError: one is missing, or describes a network that isn't built here.
     """
-    config = _json(folder / "config.json")
-    if config is None:
+    if not (folder / "config.json").is_file():
         raise CheckpointError(str(folder), "there is no config.json", "Give the folder of a Hugging Face checkpoint.")
+    config = read_json(folder / "config.json")
     strategy = config.get("image_resize_strategy", "resize-naive")
     if strategy != "resize-naive":
         raise CheckpointError(f"{folder}/config.json", f"expected image_resize_strategy resize-naive, found '{strategy}'")
     architecture = PrismaticConfig(
-        vision=_vision(config, _json(folder / "preprocessor_config.json") or {}, folder),
+        vision=_vision(config, read_json(folder / "preprocessor_config.json"), folder),
         text=_text(config.get("text_config", {})),
         pad_to_multiple_of=int(config.get("pad_to_multiple_of", 64)),
     )
@@ -56,8 +56,7 @@ def read_facts(folder: Path) -> FolderFacts:
 def read_statistics(folder: Path) -> Mapping[str, Any]:
     """Those of a folder, by dataset: `action` with `q01`, `q99` and perhaps `mask`."""
     # Fine-tuning writes its data's statistics into a file of their own; the config may keep those of pre-training.
-    own = _json(folder / "dataset_statistics.json")
-    return (_json(folder / "config.json") or {}).get("norm_stats", {}) if own is None else own
+    return read_json(folder / "dataset_statistics.json") or read_json(folder / "config.json").get("norm_stats", {})
 
 
 class ReadsFolder:
@@ -142,10 +141,6 @@ def action_statistics(statistics: Mapping[str, Any], key: str | None) -> Mapping
         found = f"expected one of the checkpoint's datasets, found {key!r}"
         raise ConfigError("unnorm_key", found, f"There are {', '.join(sorted(statistics)) or 'none'}.")
     return statistics[key]["action"]
-
-
-def _json(path: Path) -> dict[str, Any] | None:
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
 
 def _vision(config: Mapping[str, Any], processor: Mapping[str, Any], folder: Path) -> tuple[VisionConfig, VisionConfig]:

@@ -11,8 +11,9 @@ from torch import nn
 
 from rlinf.core.errors import CheckpointError
 from rlinf.models import _tokenizers
+from rlinf.models.checkpoints.json_files import read_json
 from rlinf.models.checkpoints.tensors import weight_files
-from rlinf.models.pi0.architecture import Kind, PiArchitecture, from_checkpoint, read_config
+from rlinf.models.pi0.architecture import Kind, PiArchitecture, from_checkpoint
 from rlinf.models.pi0.weight_map import sources
 
 _open: Any = safe_open
@@ -23,12 +24,12 @@ def read_architecture(folder: Path, kind: Kind) -> PiArchitecture:
     path = folder / "config.json"
     if not path.is_file():
         raise CheckpointError(str(path), "there is no such file", "model_path is a local folder; nothing is downloaded.")
-    return from_checkpoint(read_config(path), kind, place=str(path))
+    return from_checkpoint(read_json(path), kind, place=str(path))
 
 
 def of_lerobot(folder: Path) -> bool:
     """Whether LeRobot wrote the folder: its `config.json` names the `type` of the policy, those of others don't."""
-    return "type" in read_config(folder / "config.json")
+    return "type" in read_json(folder / "config.json")
 
 
 @torch.no_grad()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Final, Literal, cast, get_args
 
 from rlinf.core.config import read
@@ -103,21 +101,6 @@ def tiny(kind: Kind) -> PiArchitecture:
         max_token_length=32 if kind == "pi0" else 96,
         value_hidden_sizes=(64, 64),
     )
-
-
-def read_config(path: Path) -> dict[str, Any]:
-    """What is in a `config.json`.
-
-    Raises:
-        CheckpointError: it can't be read, or is something else.
-    """
-    try:
-        content: object = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise CheckpointError(str(path), f"can't be read ({error})", "Copy it again.") from error
-    if not isinstance(content, dict):
-        raise CheckpointError(str(path), f"expected names with values, found {type(content).__name__}", "Copy it again.")
-    return cast("dict[str, Any]", content)
 
 
 def from_checkpoint(found: Mapping[str, Any], kind: Kind, *, place: str) -> PiArchitecture:

@@ -13,11 +13,12 @@ from rlinf.core.data.sequences import Granularity
 from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
 from rlinf.models.actor_config import STATES, acting, check_vla, expect_sizes, expect_source, folder_of
+from rlinf.models.checkpoints.json_files import read_json
 from rlinf.models.flow.advantage_condition import AdvantageCondition
 from rlinf.models.flow.sampling import FlowSampling
 from rlinf.models.importing import import_transformers
 from rlinf.models.lora import LoRAConfig
-from rlinf.models.pi0.architecture import Kind, PiArchitecture, base, expect_kind, read_config, tiny
+from rlinf.models.pi0.architecture import Kind, PiArchitecture, base, expect_kind, tiny
 from rlinf.models.pi0.statistics import checked_asset, checked_statistics, expect_size
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ class PiConfig:
         folder = folder_of(self.model_path)
         if folder is not None:
             path = folder / "config.json"
-            expect_kind(read_config(path), self.kind, str(path))
+            expect_kind(read_json(path), self.kind, str(path))
             checked_asset(folder, self.asset_id, place)
 
     def check_tasks(self, texts: Sequence[str], place: str, spec: EnvSpec | None = None) -> None:

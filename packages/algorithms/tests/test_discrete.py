@@ -24,9 +24,9 @@ def normal(seed, *shape):
 
 def test_targets_of_q_learning_by_hand():
     """1 + 0.5 · 4; the other network prefers action 0, worth 1: 1 + 0.5 · 1."""
-    assert discrete.q_learning_target(REWARD, ENDED, Q, gamma=0.5).tolist() == [3.0, 2.0]
+    assert discrete.double_q_target(REWARD, ENDED, Q, Q, gamma=0.5).tolist() == [3.0, 2.0]
     assert discrete.double_q_target(REWARD, ENDED, Q, OTHER, gamma=0.5).tolist() == [1.5, 2.0]
-    always = discrete.q_learning_target(REWARD, ENDED, Q, gamma=torch.tensor([1.0, 0.5]), bootstrap="always")
+    always = discrete.double_q_target(REWARD, ENDED, Q, Q, gamma=torch.tensor([1.0, 0.5]), bootstrap="always")
     assert always.tolist() == [5.0, 4.5]
     assert discrete.double_q_target(REWARD, ENDED, Q, OTHER, gamma=0.5, bootstrap="always").tolist() == [1.5, 2.0]
 
@@ -37,8 +37,6 @@ def test_targets_of_q_learning_equal_the_reference(seed, rows, actions, gamma):
     reward, ended = normal(seed, rows), normal(seed + 1, rows) > 0
     q, other = normal(seed + 2, rows, actions), normal(seed + 3, rows, actions)
     lists = [x.tolist() for x in (reward, ended, q, other)]
-    found = discrete.q_learning_target(reward, ended, q, gamma=gamma)
-    assert found.tolist() == pytest.approx(reference.q_learning_target(*lists[:3], gamma=gamma))
     found = discrete.double_q_target(reward, ended, q, other, gamma=gamma)
     assert found.tolist() == pytest.approx(reference.double_q_target(*lists, gamma=gamma))
 
@@ -162,7 +160,7 @@ ATOMS = torch.tensor([0.0, 1.0, 2.0])
     ("call", "error", "message"),
     [
         (lambda: discrete.double_q_target(REWARD, ENDED, Q, Q[:, :2], gamma=0.9), ShapeError, r"\(q_next_selector\)"),
-        (lambda: discrete.q_learning_target(REWARD, ENDED, REWARD, gamma=0.9), ShapeError, r"\(q_next\)"),
+        (lambda: discrete.double_q_target(REWARD, ENDED, REWARD, REWARD, gamma=0.9), ShapeError, r"\(q_next\)"),
         (lambda: discrete.q_learning_loss(Q, torch.zeros(3), REWARD), ShapeError, r"q_learning_loss\(action\)"),
         (lambda: discrete.expected_logprob(REWARD), ShapeError, r"expected_logprob\(logprob\)"),
         (lambda: discrete.discrete_sac_target(REWARD, ENDED, Q, Q, gamma=0.9, alpha=0.1), ShapeError, r"_target\(q_next\)"),

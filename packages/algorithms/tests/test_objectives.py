@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlinf.algorithms.objectives import awr, cql, critic, discrete, distributional, dsrl, imitation, iql, sac, td3
+from rlinf.algorithms.objectives import awr, cql, critic, discrete, distributional, imitation, iql, sac, td3
 from rlinf.core.errors import ShapeError
 from rlinf.core.metrics import means, merge
 
@@ -109,14 +109,6 @@ CASES = {
         {"action": CHUNK, "action_data": CHUNK, "executed": (2,)},
         {"action", "action_data"},
         {"norm": "l1"},
-    ),
-    "noise critic": Case(dsrl.noise_critic_loss, reference.noise_critic_loss, {"q_noise": Q, "q_action": (2,)}, {"q_noise"}),
-    "noise critic, min": Case(
-        dsrl.noise_critic_loss,
-        reference.noise_critic_loss,
-        {"q_noise": Q, "q_action": (2,)},
-        {"q_noise"},
-        {"aggregate": "min"},
     ),
     "cql": Case(cql_whole, slow_cql_whole, CQL_ROWS, CQL_GRADS, {"alpha": 0.5, "gap": 0.3, "temperature": 1.0}),
     "cal-ql": Case(

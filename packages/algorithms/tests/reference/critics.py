@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 from typing import Any
 
 Rows = Sequence[Sequence[float]]
@@ -285,99 +284,6 @@ def crossq_critic_loss(
         bootstrap=bootstrap,
     )
     return critic_loss(q, target, huber_delta=huber_delta, weight=weight)
-
-
-def chunk_discount(gamma: float, steps: int) -> float:
-    """γ multiplied with itself."""
-    out = 1.0
-    for _ in range(steps):
-        out *= gamma
-    return out
-
-
-def bounded_noise(raw: Rows, logprob: Sequence[float], *, bound: float = 1.0) -> tuple[list[list[float]], list[float]]:
-    """W = b tanh u, with the change of variables."""
-    noise = [[bound * math.tanh(u) for u in row] for row in raw]
-    density = [lp - sum(math.log(bound * (1 - math.tanh(u) ** 2)) for u in row) for row, lp in zip(raw, logprob, strict=True)]
-    return noise, density
-
-
-def dsrl_target(
-    reward: Sequence[float],
-    terminated: Sequence[bool],
-    q_next: Rows,
-    logprob_next: Sequence[float],
-    *,
-    gamma: float,
-    steps: int | Sequence[int],
-    alpha: float,
-    aggregate: str = "mean",
-    subset: Sequence[int] | None = None,
-    backup_entropy: bool = True,
-    bootstrap: str = "standard",
-) -> list[float]:
-    """SAC's target with γᵏ."""
-    counts = [steps] * len(reward) if isinstance(steps, int) else steps
-    return sac_target(
-        reward,
-        terminated,
-        q_next,
-        logprob_next,
-        gamma=[chunk_discount(gamma, k) for k in counts],
-        alpha=alpha,
-        aggregate=aggregate,
-        subset=subset,
-        backup_entropy=backup_entropy,
-        bootstrap=bootstrap,
-    )
-
-
-def noise_critic_loss(
-    q_noise: Rows,
-    q_action: Rows,
-    *,
-    aggregate: str = "mean",
-    weight: Sequence[float] | None = None,
-) -> Loss:
-    """L = Σₙ ½ (Qₙᵂ − agg Qᴬ)²."""
-    teacher = aggregate_q(q_action, aggregate=aggregate)
-    loss = [sum((qn - t) ** 2 / 2 for qn in row) for row, t in zip(q_noise, teacher, strict=True)]
-    observed = {"noise_critic_loss": loss, "noise_q": [sum(row) / len(row) for row in q_noise], "action_q": teacher}
-    return summed(loss, weight, observed)
-
-
-def symmetric_sizes(batch_size: int, *, demo_fraction: float = 0.5) -> tuple[int, int]:
-    """What is not a demonstration is experience; demonstrations are rounded down."""
-    fraction = Fraction(demo_fraction).limit_denominator(10**6)
-    demo = max(n for n in range(batch_size + 1) if n <= fraction * batch_size)
-    return batch_size - demo, demo
-
-
-def drawn(available: int, wanted: int, draw: Sequence[float]) -> list[int]:
-    """The indices of the smallest numbers, or each number's share of the rows."""
-    if wanted <= available:
-        return sorted(range(available), key=lambda i: draw[i])[:wanted]
-    return [int(u * available) for u in draw[:wanted]]
-
-
-def symmetric_indices(
-    num_online: int,
-    num_demo: int,
-    batch_size: int,
-    *,
-    demo_fraction: float = 0.5,
-    draw: tuple[Sequence[float], Sequence[float]],
-) -> tuple[list[int], list[int]]:
-    """Indices into each buffer; `draw` has the numbers drawn for each."""
-    online, demo = symmetric_sizes(batch_size, demo_fraction=demo_fraction)
-    return drawn(num_online, online, draw[0]), drawn(num_demo, demo, draw[1])
-
-
-def symmetric_batch(online: Any, demo: Any, chosen: tuple[Sequence[int], Sequence[int]]) -> Any:
-    """The chosen rows of both, leaf by leaf."""
-    if isinstance(online, Mapping):
-        return {key: symmetric_batch(online[key], demo[key], chosen) for key in online}  # pyright: ignore[reportUnknownVariableType]
-    return [online[i] for i in chosen[0]] + [demo[j] for j in chosen[1]]
 
 
 def polyak(target: Mapping[str, Sequence[float]], online: Mapping[str, Sequence[float]], *, tau: float) -> dict[str, list[float]]:

@@ -8,18 +8,6 @@ from collections.abc import Sequence
 from reference.critics import Loss, Rows, aggregate_q, critic_loss, distance, summed, td_target
 
 
-def q_learning_target(
-    reward: Sequence[float],
-    terminated: Sequence[bool],
-    q_next: Rows,
-    *,
-    gamma: float | Sequence[float],
-    bootstrap: str = "standard",
-) -> list[float]:
-    """Y = r + γ max Q̄(s′) where the task went on."""
-    return td_target(reward, terminated, [max(row) for row in q_next], gamma=gamma, bootstrap=bootstrap)
-
-
 def double_q_target(
     reward: Sequence[float],
     terminated: Sequence[bool],

@@ -37,29 +37,6 @@ def action_loss(
     return summed(loss, rows_that_count(len(loss), executed, weight), {"bc_loss": loss})
 
 
-def hg_dagger_mask(intervened: Sequence[Sequence[bool]], *, executed: Sequence[Sequence[bool]] | None = None) -> list[list[bool]]:
-    """Steps that a human decided and that were executed."""
-    return [[flag and (executed is None or executed[i][k]) for k, flag in enumerate(row)] for i, row in enumerate(intervened)]
-
-
-def expert_share(step: int, *, initial: float = 0.5, decay: float = 0.99, minimum: float = 0.05) -> float:
-    """β₀ decays by d in every update, and never falls below its minimum."""
-    share = initial
-    for _ in range(step):
-        share *= decay
-    return max(share, minimum)
-
-
-def expert_mask(rows: int, *, share: float, draw: Sequence[float]) -> list[bool]:
-    """Whether each number drawn is below β."""
-    return [draw[i] < share for i in range(rows)]
-
-
-def mixed_action(expert: Sequence[Any], learner: Sequence[Any], mask: Sequence[bool]) -> list[Any]:
-    """The expert's rows where the mask says so."""
-    return [expert[i] if flag else learner[i] for i, flag in enumerate(mask)]
-
-
 def linear_weight(update: int, *, initial: float, final: float | None, updates: int) -> float:
     """From the first number to the last one in equal steps; the first one stays where there is no last one."""
     if final is None:

@@ -16,21 +16,6 @@ if TYPE_CHECKING:
 
 
 @takes_tensors
-def q_learning_target(
-    reward: Tensor, terminated: Tensor, q_next: Tensor, *, gamma: float | Tensor, bootstrap: Bootstrap = "standard"
-) -> Tensor:
-    """What a critic of countable actions should say.
-
-    y = r + γ (1 − terminated) maxₐ Q̄(s′, a)
-
-    Mnih et al., "Human-Level Control through Deep Reinforcement Learning" (2015), alg. 1, doi:10.1038/nature14236. Arguments,
-    returns and errors are those of `td_target`, but that the value is found in what the target critic says of all A actions of the
-    next state, `q_next`, `[B, A]`.
-    """
-    return double_q_target(reward, terminated, q_next, q_next, gamma=gamma, bootstrap=bootstrap)
-
-
-@takes_tensors
 def double_q_target(
     reward: Tensor,
     terminated: Tensor,

@@ -1,13 +1,12 @@
-"""Imitation: behaviour cloning, and DAgger's questions to an expert."""
+"""Imitation: behaviour cloning, of policies with a density and without."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from rlinf.algorithms.checks import expect_choice, expect_leading, expect_shape, takes_tensors
+from rlinf.algorithms.checks import expect_choice, expect_shape, takes_tensors
 from rlinf.algorithms.lazy import torch
-from rlinf.algorithms.objectives.rows import Rows, expect_rows
-from rlinf.core.config import expect_at_least, expect_range
+from rlinf.algorithms.objectives.rows import Rows
 from rlinf.core.data import LossOutput
 from rlinf.core.errors import ShapeError
 
@@ -126,102 +125,3 @@ def _mean(x: Tensor, executed: Tensor | None) -> Tensor:
         return x if x.dim() == 1 else x.flatten(1).mean(1)
     count = _like(executed, x).expand_as(x).flatten(1).sum(1)
     return x.flatten(1).sum(1) / count.clamp(min=1)
-
-
-@takes_tensors
-def hg_dagger_mask(intervened: Tensor, *, executed: Tensor | None = None) -> Tensor:
-    """The steps that a human decided: all that HG-DAgger learns from.
-
-    m = intervened ∧ executed
-
-    Kelly et al., "HG-DAgger: Interactive Imitation Learning with Human Experts" (2019), alg. 1, arXiv:1810.02890. Give it as
-    `executed` to `bc_loss` or `action_loss`.
-
-    Args:
-        intervened: `[B, K]` bool, a human had control.
-        executed: `[B, K]` bool, the step was executed at all; None if each was.
-
-    Returns:
-        `[B, K]` bool.
-
-    Raises:
-        ShapeError: a shape disagrees; the message names the argument.
-    """
-    expect_rows("hg_dagger_mask(intervened)", intervened, intervened.shape[0], None)
-    if executed is None:
-        return intervened.bool()
-    expect_shape("hg_dagger_mask(executed)", executed, intervened.shape)
-    return intervened.bool() & executed.bool()
-
-
-def expert_share(step: int, *, initial: float = 0.5, decay: float = 0.99, minimum: float = 0.05) -> float:
-    """How often DAgger lets the expert act.
-
-    β = max(β₀ dⁱ, β_min)
-
-    Ross et al., "A Reduction of Imitation Learning and Structured Prediction to No-Regret Online Learning" (2011), sec. 3.1,
-    arXiv:1011.0686; there β_min = 0.
-
-    Args:
-        step: i ≥ 0, how many updates there were.
-        initial: β₀ in [0, 1].
-        decay: d in [0, 1].
-        minimum: β_min in [0, 1].
-
-    Returns:
-        β in [0, 1].
-
-    Raises:
-        ConfigError: an argument is out of range.
-    """
-    for name, value in (("initial", initial), ("decay", decay), ("minimum", minimum)):
-        expect_range(f"expert_share({name})", value, 0.0, 1.0)
-    expect_at_least("expert_share(step)", step, 0)
-    return max(initial * decay**step, minimum)
-
-
-def expert_mask(rows: int, *, share: float, generator: torch.Generator) -> Tensor:
-    """The rows in which DAgger lets the expert act, drawn anew for every decision.
-
-    m = [u < β],   u ~ U[0, 1)
-
-    Ross et al. (2011), alg. 3.1, arXiv:1011.0686.
-
-    Args:
-        rows: B.
-        share: β in [0, 1].
-        generator: of u, on the CPU.
-
-    Returns:
-        `[B]` bool.
-
-    Raises:
-        ConfigError: `share` is out of range.
-    """
-    expect_range("expert_mask(share)", share, 0.0, 1.0)
-    return torch.rand(rows, generator=generator, dtype=torch.float64) < share
-
-
-@takes_tensors
-def mixed_action(expert: Tensor, learner: Tensor, mask: Tensor) -> Tensor:
-    """What is executed: the expert's action where the mask says so, else the learner's.
-
-    a = m a* + (1 − m) a_π
-
-    Ross et al. (2011), sec. 3.1, arXiv:1011.0686.
-
-    Args:
-        expert: `[B, *]`, a*.
-        learner: the same shape, a_π.
-        mask: `[B]` bool.
-
-    Returns:
-        The shape of `expert`.
-
-    Raises:
-        ShapeError: a shape disagrees; the message names the argument.
-    """
-    expect_shape("mixed_action(learner)", learner, expert.shape)
-    expect_rows("mixed_action(mask)", mask, mask.shape[0])
-    expect_leading("mixed_action(expert)", expert, mask.shape)
-    return torch.where(mask.bool().reshape(-1, *[1] * (expert.dim() - 1)), expert, learner)

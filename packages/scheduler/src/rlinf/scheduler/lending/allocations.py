@@ -114,7 +114,8 @@ class DeviceAllocations:
         """
         allocation = self.held[move.device]
         if allocation.stage != move.giver or allocation.leaving is not None:
-            problem = f"{move.giver} can't give device {move.device}, which {allocation.next_stage} has"
+            way = "on its way to" if allocation.leaving else "with"
+            problem = f"{move.giver} can't give device {move.device}, which is {way} {allocation.next_stage}"
             raise RLinfError("cluster.auto_scheduler", problem, "Change the policy.")
         allocation.leaving, allocation.left_at = move, time.monotonic()
         self._call(move.giver, move.device, "leave")

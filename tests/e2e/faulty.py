@@ -31,13 +31,18 @@ class WatchedPendulum:
     def make(self, num_envs: int, **options: Any) -> Any:
         before_step = self.watch()
         env: Any = Gymnasium(env_id="Pendulum-v1").make(num_envs, **options)
-        original = env.step
+        stepped = self.watched(env)
+        original = stepped.step
 
         def step(action: Any) -> Any:
             before_step()
             return original(action)
 
-        env.step = step
+        stepped.step = step
+        return env
+
+    def watched(self, env: Any) -> Any:
+        """That before whose steps something happens: all environments together, or one of them."""
         return env
 
     def describe(self, env: Any) -> EnvSpec:
@@ -50,10 +55,14 @@ class WatchedPendulum:
 
 @dataclass(frozen=True)
 class Faulty(WatchedPendulum):
-    """Writes its process id to `pid_file` and raises at step `raise_at`."""
+    """Writes its process id to `pid_file` and raises at step `raise_at`, in environment `raise_in` if there is one."""
 
     pid_file: str | None = None
     raise_at: int | None = None
+    raise_in: int | None = None
+
+    def watched(self, env: Any) -> Any:
+        return env if self.raise_in is None else env.unwrapped.envs[self.raise_in]
 
     def watch(self) -> Callable[[], None]:
         if self.pid_file is not None:

@@ -69,11 +69,32 @@ def test_a_worker_that_raises_ends_the_run_with_the_first_cause(
         *faulty, f"env.train.env_type=my_{backend}:Faulty", f"cluster.backend={backend}", "env.train.init_params.raise_at=30"
     )
     assert code == 1, errors
-    assert re.search(r"WorkerError: env\[\d\] failed in interact\(\): ValueError: the gripper fell off", errors)
+    assert re.search(
+        r"WorkerError: env\[\d\] failed in interact\(\): RLinfError: env\[\d\]: ValueError: the gripper fell off, in slot", errors
+    )
     shown = errors[errors.rindex("WorkerError: env[") :]
     assert re.search(rf"/my_{backend}\.py\", line \d+, in before\n    raise ValueError\(\"the gripper fell off\"\)", shown), shown
     assert "calls.py" not in shown, "frames of rlinf are folded"
     assert read_checkpoint(app.logs / EXPERIMENT).state["step"] >= 1
+
+
+@pytest.mark.parametrize(
+    ("section", "method", "place"),
+    [
+        ("train", "interact", "environment 1, step 3 of episode 0, iteration 0, epoch 0, step 3$"),
+        ("eval", "evaluate", "environment 1, step 3 of episode 1$"),
+    ],
+)
+def test_an_environment_that_raises_is_told_with_its_number_and_its_episode(
+    app: Any, faulty: list[str], section: str, method: str, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found_here(app, f"my_{section}", monkeypatch)
+    broken = [f"env.{section}.env_type=my_{section}:Faulty", f"env.{section}.init_params={{raise_at: 3, raise_in: 1}}"]
+    code, errors = app.train_here(*faulty, "cluster.backend=local", "runner.val_check_interval=1", *broken)
+    assert code == 1, errors
+    assert re.search(
+        rf"^WorkerError: env\[0\] failed in {method}\(\): .*, in slot 0 \(environments 0 to \d+\), {place}", errors, re.M
+    ), errors
 
 
 @pytest.mark.ray

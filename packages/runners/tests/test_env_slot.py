@@ -6,7 +6,8 @@ import pytest
 
 from rlinf.core.data import ArraySpec, Decision, EnvSpec
 from rlinf.core.envs.chunks import ChunkStep
-from rlinf.core.errors import ConfigError
+from rlinf.core.envs.failures import EnvPlace, locate
+from rlinf.core.errors import ConfigError, NonFiniteError, RLinfError
 from rlinf.core.evaluation import EpisodeProtocol
 from rlinf.runners.embodied.playing.env_slot import EnvSlot, step_decided
 from rlinf.runners.embodied.playing.slots import Slot
@@ -104,6 +105,35 @@ def test_actions_of_another_shape_than_the_environments_are_refused_with_both(ma
     with pytest.raises(ConfigError, match=problem):
         env_slot.clipped(np.zeros((2, 3, *made), np.float32))
     assert env_slot.clipped(np.zeros((2, 3, 1), np.float32)).shape == (2, 3, 1)
+
+
+def failing(error: Exception) -> RLinfError:
+    """What is told of an error of environment 1 of a slot whose first one is number 4 of the run, and in its third episode."""
+    env_slot = slot_of(Still(), first_env=4)
+    env_slot.episode = np.array([1, 2])
+    locate(error, EnvPlace(env=1, step=7))
+    with pytest.raises(RLinfError) as caught, env_slot.located("iteration 3"):
+        raise error
+    return caught.value
+
+
+WHERE = "in slot 0 (environments 4 to 5), environment 5, step 7 of episode 2, iteration 3"
+
+
+def test_what_an_environment_raises_is_told_with_slot_episode_and_moment() -> None:
+    cause = ValueError("it fell")
+    told = failing(cause)
+    assert str(told) == f"env[0]: ValueError: it fell, {WHERE}"
+    assert told.__cause__ is cause
+    told = failing(NonFiniteError("env.step", "the reward is nan", "Look."))
+    assert (type(told), str(told)) == (NonFiniteError, f"env[0]: the reward is nan, {WHERE}. Look.")
+    assert str(type(told)(*told.args)) == str(told), "as unpickling does"
+
+
+def test_an_error_that_ends_with_a_log_says_where_before_it_and_one_of_the_configuration_only_what_it_said() -> None:
+    died = failing(RLinfError("env", "simulator 0 was killed; its log:\n  device lost\n", "See."))
+    assert str(died) == f"env ({WHERE}): simulator 0 was killed; its log:\n  device lost\nSee."
+    assert str(failing(ConfigError("env.kwargs", "no such task"))) == "env.kwargs: no such task"
 
 
 class Reuses:

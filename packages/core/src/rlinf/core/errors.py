@@ -30,6 +30,11 @@ class RLinfError(Exception):
         self.place = place
         self.args = (place, *self.args[1:])  # what unpickling calls the constructor with
 
+    def extend(self, more: str) -> None:
+        """Says more of the problem, such as where a part was that knew only itself."""
+        self.problem = f"{self.problem}, {more}"
+        self.args = (self.args[0], self.problem, *self.args[2:])
+
     def __str__(self) -> str:
         text = f"{self.place}: {self.problem}" if self.place else self.problem
         if not self.remedy:

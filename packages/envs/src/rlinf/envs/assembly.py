@@ -12,6 +12,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rlinf.core.config import expect_at_least
 from rlinf.core.envs.chunks import MaskedActions
+from rlinf.core.envs.failures import EnvPlace, locate
 from rlinf.envs.wrappers.contract import ROW_OPTIONS, EnforceContract
 from rlinf.envs.wrappers.episodes import EpisodeStatistics, Infos
 from rlinf.envs.wrappers.video import Camera, Frame, RecordVideo, Shot
@@ -97,6 +98,7 @@ class SequentialVectorEnv(SyncVectorEnv):
     - Gymnasium hands the whole reset options to every environment; here environment `i` gets
       `{"task": task[i], "init_id": init_id[i]}`, without what is None.
     - `MaskedActions` step only the environments that they name; the others keep their observation, and their reward is 0.
+    - What an environment raises says which one it was (`rlinf.core.envs.failures`).
 
     Args:
         tasks: one factory for each environment.
@@ -110,6 +112,7 @@ class SequentialVectorEnv(SyncVectorEnv):
     def __init__(self, tasks: Sequence[Callable[[], Task]]) -> None:
         super().__init__(tasks, autoreset_mode=AutoresetMode.DISABLED)  # pyright: ignore[reportUnknownMemberType]
         self.metadata = {**self.metadata, "masked_actions": True}
+        self._numbered = [_Numbered(env, number) for number, env in enumerate(self.envs)]
 
     def reset(self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Infos]:
         """Starts episodes; see `EnforceContract.reset`, which has made lists of all options."""
@@ -117,7 +120,9 @@ class SequentialVectorEnv(SyncVectorEnv):
         columns: dict[str, Sequence[Any]] = {key: given.pop(key) for key in ROW_OPTIONS if key in given}
         # Gymnasium's loops go over `self.envs`, so a stand-in for each environment changes what one call does to it.
         envs = self.envs
-        self.envs = [_WithRowOptions(env, {key: column[i] for key, column in columns.items()}) for i, env in enumerate(envs)]
+        self.envs = [
+            _WithRowOptions(env, {key: column[i] for key, column in columns.items()}) for i, env in enumerate(self._numbered)
+        ]
         try:
             return super().reset(seed=seed, options=given)
         finally:
@@ -125,23 +130,47 @@ class SequentialVectorEnv(SyncVectorEnv):
 
     def step(self, actions: Any) -> Any:
         """One step of every environment, or of those that are named."""
-        if not isinstance(actions, MaskedActions):
-            return super().step(actions)
-        envs, active = self.envs, actions.active
-        self.envs = [env if on else _StandingStill(self._env_obs[i]) for i, (env, on) in enumerate(zip(envs, active, strict=True))]
-        # Gymnasium refuses to step an environment that has ended; those that have are not stepped.
-        self._autoreset_envs = self._autoreset_envs & active
+        envs, numbered = self.envs, self._numbered
+        if isinstance(actions, MaskedActions):
+            actions, active = actions.actions, actions.active
+            self.envs = [numbered[i] if on else _StandingStill(self._env_obs[i]) for i, on in enumerate(active)]
+            # Gymnasium refuses to step an environment that has ended; those that have are not stepped.
+            self._autoreset_envs = self._autoreset_envs & active
+        else:
+            self.envs = numbered
         try:
-            return super().step(actions.actions)
+            return super().step(actions)
         finally:
             self.envs = envs
+
+
+@dataclass(frozen=True, slots=True)
+class _Numbered:
+    """Stands for an environment in a call, and says which one it is where it raises."""
+
+    env: Task
+    number: int
+
+    def reset(self, *, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, Infos]:
+        try:
+            return self.env.reset(seed=seed, options=options)
+        except Exception as error:
+            locate(error, EnvPlace(env=self.number))
+            raise
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, Infos]:
+        try:
+            return self.env.step(action)
+        except Exception as error:
+            locate(error, EnvPlace(env=self.number))
+            raise
 
 
 @dataclass(frozen=True, slots=True)
 class _WithRowOptions:
     """Stands for an environment while all are reset, and knows the options that are its own."""
 
-    env: Task
+    env: _Numbered
     given: Mapping[str, Any]
 
     def reset(self, *, seed: int | None, options: object) -> tuple[Any, Infos]:

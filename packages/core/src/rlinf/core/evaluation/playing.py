@@ -5,7 +5,8 @@ reset ──► observations, turns ──► somebody decides ──► step �
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from rlinf.core.data import EnvSpec
 from rlinf.core.data.arrays import as_numpy
 from rlinf.core.envs.chunks import ChunkExecution, ChunkStep
+from rlinf.core.envs.failures import EnvPlace, env_place, locate
 from rlinf.core.errors import ConfigError, ContractError, ShapeError
 from rlinf.core.evaluation.protocol import EpisodeProtocol
 from rlinf.core.evaluation.results import EpisodeKey, EpisodeResult
@@ -108,7 +110,9 @@ class EpisodePlayer:
             actions: as for `step`.
         """
         execution = self._begun or ChunkExecution(self._env)
-        execution.advance(self._whole(actions))
+        whole = self._whole(actions)
+        with self._located():
+            execution.advance(whole)
         self._begun = execution
 
     def step(self, actions: Any) -> list[EpisodeResult]:
@@ -174,8 +178,22 @@ class EpisodePlayer:
         # Who keeps what is played must know which episodes are nobody's.
         if "playing" in self._env.metadata.get("wrapper_options", ()):
             options["playing"] = self._playing.copy()
-        self._observation, _ = self._env.reset(seed=[episode.env_seed for episode in self._episodes], options=options)
+        with self._located():
+            self._observation, _ = self._env.reset(seed=[episode.env_seed for episode in self._episodes], options=options)
         self._steps[mask] = 0
+
+    @contextmanager
+    def _located(self) -> Generator[None]:
+        """What an environment raises inside says which episode it played."""
+        try:
+            yield
+        except Exception as error:
+            env = env_place(error).env
+            if env is not None and self._playing[env]:
+                episode = self._episodes[env]
+                locate(error, EnvPlace(episode=episode.number))
+                error.add_note(f"in episode {episode.number} of the protocol, with seed {episode.env_seed}")
+            raise
 
     def _check(self, step: ChunkStep) -> None:
         late = np.flatnonzero(~step.done & (self._steps >= self._limit)).tolist()

@@ -11,6 +11,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import gymnasium
@@ -19,6 +20,7 @@ from gymnasium.vector import SyncVectorEnv
 
 from rlinf.core.capabilities import HasExpert
 from rlinf.core.data.arrays import as_numpy
+from rlinf.core.envs.failures import env_place
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.process import Connection, ConnectionLost, SharedMemory
 from rlinf.core.registry import ENVS
@@ -51,7 +53,7 @@ class Server:
         self._connection = connection
         self._shared = memory
         self._env: Any = None
-        self._rows = slice(0)
+        self._rows = slice(0, 0)
         self._slots: list[Arrays] = []
         self._seen: Any = None
         self._form: Json = {}
@@ -78,7 +80,7 @@ class Server:
                 except Exception as error:  # noqa: BLE001 - a simulator may raise anything; it is told to whoever asked
                     # To the log as well, where it stands among what the simulator printed.
                     traceback.print_exc()
-                    fields, payload = {"error": _describe(error)}, b""
+                    fields, payload = {"error": _describe(error, self._rows)}, b""
                 self._connection.send({**fields, "number": asked["number"]}, payload)
         except ConnectionLost:
             pass
@@ -181,11 +183,15 @@ def _bare(env: Any) -> Any:
     return env
 
 
-def _describe(error: Exception) -> Json:
+def _describe(error: Exception, rows: slice) -> Json:
+    found = env_place(error)
+    # On the other side the environments of all processes are numbered.
+    of = asdict(found) | {"env": None if found.env is None else rows.start + found.env}
     place, problem, remedy = "env", f"{type(error).__name__}: {error}", ""
     if isinstance(error, RLinfError):
         place, problem, remedy = error.place, error.problem, error.remedy
-    return {"kind": type(error).__name__, "place": place, "problem": problem, "remedy": remedy, "traceback": traceback.format_exc()}
+    told = {"kind": type(error).__name__, "place": place, "problem": problem, "remedy": remedy}
+    return told | {"traceback": traceback.format_exc(), "of": of}
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from rlinf.core import errors
+from rlinf.core.envs.failures import EnvPlace, locate
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.process import ConnectionLost, Message, SharedMemory, log_ending
 from rlinf.envs.remote.encoding import PROTOCOL
@@ -216,6 +217,7 @@ def raise_error(simulator: SimulatorProcess, error: Json) -> NoReturn:
     # An error class of the simulator's own doesn't exist in this interpreter.
     kind = _KINDS.get(error["kind"], RLinfError)
     raised = kind(error["place"], error["problem"], error["remedy"])
+    locate(raised, EnvPlace(**error["of"]))
     raised.add_note(f"in {simulator.name}:\n{error['traceback']}")
     raise raised
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 import gymnasium
@@ -11,6 +12,7 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from rlinf.core.data.arrays import as_numpy, is_tensor
+from rlinf.core.envs.failures import EnvPlace, env_place, locate
 from rlinf.core.errors import ConfigError, NonFiniteError, RLinfError, ShapeError, UnknownName, did_you_mean
 from rlinf.core.random import keyed_seed
 from rlinf.envs.spaces import bounds, is_a
@@ -94,8 +96,14 @@ class EnforceContract(Wrapper):
         self._refuse_rows(tasks, numbers)
         seeds = self._seeds(given.get("seed") if seed is None else seed, mask)
         seeds = [s if number is None else _seed_of(number) for s, number in zip(seeds, numbers, strict=True)]
-        result: tuple[Any, Infos] = self.env.reset(seed=seeds, options=self._options(mask, task=tasks, init_id=numbers) | passed)
-        _refuse_observation(result[0], "env.reset")
+        try:
+            result: tuple[Any, Infos] = self.env.reset(
+                seed=seeds, options=self._options(mask, task=tasks, init_id=numbers) | passed
+            )
+            _refuse_observation(result[0], "env.reset")
+        except Exception as error:
+            _note_place(error)
+            raise
         # Noted only now: a reset that raised doesn't count.
         self._ready |= mask
         self._done &= ~mask
@@ -123,12 +131,18 @@ class EnforceContract(Wrapper):
             where = np.flatnonzero(self._done & active).tolist()
             remedy = "Reset them: env.reset(seed=…, options={'reset_mask': done})."
             raise EnvMisuse("env.step", f"the episodes of environments {where} have ended", remedy)
-        result = self.env.step(values if active.all() else MaskedActions(values, active))
-        _refuse_observation(result[0], "env.step")
-        _refuse_reward(as_numpy(result[1]))
+        infos: Infos = {}
+        try:
+            result = self.env.step(values if active.all() else MaskedActions(values, active))
+            infos = result[4]
+            _refuse_observation(result[0], "env.step")
+            _refuse_reward(as_numpy(result[1]))
+        except Exception as error:
+            _note_place(error, infos.get("episode", {}))
+            raise
         # The flags of environments that stood still are repeated by `EpisodeStatistics`, so none is lost here.
         np.logical_or(as_numpy(result[2]), as_numpy(result[3]), out=self._done)
-        return *result[:4], EpisodeInfos(result[4])
+        return *result[:4], EpisodeInfos(infos)
 
     def render(self) -> Any:
         """What the environment inside shows; `RecordVideo` has pictures of its own.
@@ -240,14 +254,31 @@ def _refuse_observation(observation: Mapping[str, Any], place: str) -> None:
             continue
         row, *at = (int(i) for i in np.argwhere(np.isnan(as_numpy(given)))[0])
         problem = f"observation '{key}' of environment {row} is nan at index {at}"
-        raise NonFiniteError(place, problem, "Look for its cause in the simulator, or in a wrapper.")
+        raise _located(NonFiniteError(place, problem, "Look for its cause in the simulator, or in a wrapper."), row)
 
 
 def _refuse_reward(reward: NDArray[Any]) -> None:
     if not np.isfinite(reward).all():
         row = int(np.flatnonzero(~np.isfinite(reward))[0])
         problem = f"the reward of environment {row} is {reward[row]}"
-        raise NonFiniteError("env.step", problem, "Look for its cause in the simulator, or in a wrapper.")
+        raise _located(NonFiniteError("env.step", problem, "Look for its cause in the simulator, or in a wrapper."), row)
+
+
+def _located(error: NonFiniteError, env: int) -> NonFiniteError:
+    locate(error, EnvPlace(env=env))
+    return error
+
+
+def _note_place(error: Exception, episode: Mapping[str, Any] = MappingProxyType({})) -> None:
+    """Says below an error where it came from; `episode` is what `infos` hold of the step, if it was taken."""
+    env = env_place(error).env
+    if env is not None and "episode_len" in episode:
+        task = episode.get("task")
+        # The step itself is counted by now.
+        found = EnvPlace(step=int(episode["episode_len"][env]) - 1, task=None if task is None else str(int(task[env])))
+        locate(error, found)
+    if place := str(env_place(error)):
+        error.add_note(f"in {place}")
 
 
 def _is_number(value: object) -> bool:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from rlinf.core.config import expect_at_least
 from rlinf.core.data.arrays import as_numpy, is_tensor
 from rlinf.core.envs.chunks import MaskedActions as MaskedActions
+from rlinf.core.envs.failures import EnvPlace, env_place, locate
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.envs.wrappers.base import Wrapper
 
@@ -123,7 +124,13 @@ class EpisodeStatistics(Wrapper):
     def reset(self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Infos]:
         """Starts episodes, in all environments or where `options["reset_mask"]` says so."""
         fresh = reset_rows(options, self.num_envs)
-        observations, infos = self.env.reset(seed=seed, options=options)
+        try:
+            observations, infos = self.env.reset(seed=seed, options=options)
+        except Exception as error:
+            env = env_place(error).env
+            asked = None if env is None else (options or {}).get("task", [None] * self.num_envs)[env]
+            locate(error, EnvPlace(task=None if asked is None else self._named(asked)))
+            raise
         # New arrays throughout: the former ones were given away.
         going = ~fresh
         self._length = self._length * going
@@ -142,7 +149,11 @@ class EpisodeStatistics(Wrapper):
         if not everyone:
             self._refuse_halt(active)
         # One that knows no masks steps all rows; `_refuse_halt` has made sure that only ended ones are left out.
-        observations, rewards, terminated, truncated, infos = self.env.step(actions if self._masks else values)
+        try:
+            observations, rewards, terminated, truncated, infos = self.env.step(actions if self._masks else values)
+        except Exception as error:
+            locate(error, self._place(env_place(error).env, active))
+            raise
         rewards = np.where(active, as_numpy(rewards), 0.0).astype(np.float32)
         success = as_numpy(infos.get("success", np.zeros(self.num_envs, np.bool_)))
         self._length = self._length + active.astype(np.int32)
@@ -156,6 +167,17 @@ class EpisodeStatistics(Wrapper):
         ended = (self._terminated | self._truncated) & active
         infos = {"success": self._success.copy(), "episode": self._episode(), "_episode": ended}
         return self._observations, rewards, self._terminated.copy(), self._truncated.copy(), infos
+
+    def _place(self, env: int | None, active: NDArray[np.bool_]) -> EnvPlace:
+        """How far an environment has come, or those that take a step if all of them have come as far."""
+        steps = set(self._length[active].tolist()) if env is None else {int(self._length[env])}
+        task = self._named(int(self._task[env])) if env is not None and len(self._tasks) > 1 else None
+        return EnvPlace(step=steps.pop() if len(steps) == 1 else None, task=task)
+
+    def _named(self, task: int | str) -> str:
+        """A task for messages."""
+        known = not isinstance(task, str) and 0 <= task < len(self._tasks)
+        return f"{task} ({self._tasks[int(task)]!r:.80})" if known else str(task)
 
     def _episode(self) -> dict[str, NDArray[Any]]:
         episode: dict[str, NDArray[Any]] = {

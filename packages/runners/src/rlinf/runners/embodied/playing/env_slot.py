@@ -14,8 +14,9 @@ from rlinf.core.data import Decision, EnvSpec
 from rlinf.core.data.offline import MixesExpert, OfflineEpisode
 from rlinf.core.data.tree import Tree, tree_combine, tree_index, tree_map
 from rlinf.core.envs.chunks import ChunkStep, chunk_step
+from rlinf.core.envs.failures import EnvPlace, env_place, locate
 from rlinf.core.envs.robots import take_counts
-from rlinf.core.errors import ConfigError, NonFiniteError
+from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.evaluation import EpisodeKey, EpisodePlayer, EpisodeProtocol
 from rlinf.core.protocols import Channel
 from rlinf.runners.embodied.playing.episode_memory import EpisodeMemory
@@ -146,7 +147,8 @@ class EnvSlot:
 
     def reset(self, mask: Bools, seeds: Sequence[int], **options: Any) -> None:
         """Resets the environments of `mask`, each to the initial state of its seed."""
-        self._obs, _ = self._env.reset(seed=list(seeds), options={"reset_mask": mask, **options})
+        with self.located():
+            self._obs, _ = self._env.reset(seed=list(seeds), options={"reset_mask": mask, **options})
         self.ended = self.ended & ~mask
         self._actions.begin(mask)
 
@@ -231,7 +233,8 @@ class EnvSlot:
 
     def player(self, protocol: EpisodeProtocol, episodes: Sequence[EpisodeKey], options: Mapping[str, Any]) -> EpisodePlayer:
         """Plays episodes of a protocol in the slot's environments, from the start, with options for the first reset."""
-        return EpisodePlayer(self._env, self.spec, protocol, episodes, options)
+        with self.located():
+            return EpisodePlayer(self._env, self.spec, protocol, episodes, options)
 
     @property
     def _names(self) -> list[int]:
@@ -247,6 +250,7 @@ class EnvSlot:
 
         Raises:
             NonFiniteError: a reward is infinite or not a number, or an observation is what the environment's guard refuses.
+            RLinfError: what else the environment raises.
         """
         with self.located(when):
             # Clipped for the simulator only: log-probabilities belong to the action that was drawn.
@@ -291,15 +295,37 @@ class EnvSlot:
 
     @contextmanager
     def located(self, when: str = "") -> Generator[None]:
-        """Inside, a number that is not finite is refused with the slot and the moment, and whatever else by its key."""
+        """Inside, what the environment raises says where and when; a value that can't be used is called by its key instead.
+
+        Raises:
+            RLinfError: the same error if it is one of ours; else one that names it, and has it as its cause.
+        """
         try:
             with self._keyed():
                 yield
-        except NonFiniteError as error:
-            slot = self.slot
-            of = f"slot {slot.index} (environments {slot.first_env} to {slot.first_env + slot.num_envs - 1})"
-            where = ", ".join([error.problem, f"in {of}", *([when] if when else [])])
-            raise NonFiniteError(f"env[{slot.env_rank}]", where, error.remedy) from error
+        except ConfigError:
+            raise
+        except RLinfError as error:
+            # Behind the last lines of a log nothing is read.
+            if error.problem.endswith("\n"):
+                error.move(f"{error.place} ({self._where(error, when)})")
+            else:
+                error.extend(self._where(error, when))
+                error.move(f"env[{self.slot.env_rank}]")
+            raise
+        except Exception as error:
+            problem = f"{type(error).__name__}: {error}, {self._where(error, when)}"
+            raise RLinfError(f"env[{self.slot.env_rank}]", problem) from error
+
+    def _where(self, error: Exception, when: str) -> str:
+        """The slot, the environment among all of the run, its episode and the moment, as far as they are known."""
+        slot, found = self.slot, env_place(error)
+        of = f"in slot {slot.index} (environments {slot.first_env} to {slot.first_env + slot.num_envs - 1})"
+        if found.env is not None:
+            number = int(self.episode[found.env])
+            locate(error, EnvPlace(episode=None if number < 0 else number))
+            found = replace(env_place(error), env=slot.first_env + found.env)
+        return ", ".join(part for part in (of, str(found), when) if part)
 
     def close(self) -> None:
         """Closes the environments."""

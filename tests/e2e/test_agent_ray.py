@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from reasoning_app import HERE, ReasoningApp
 
+from rlinf.core.errors import WorkerError
+
 TOY = ("--config-dir", str(HERE / "config"), "--config-name", "toy_agent")
 COMPARED = ("train/loss", "train/grad_norm", "rollout/rewards", "rollout/tokens", "rollout/tool_calls")
 
@@ -57,6 +59,20 @@ def test_a_tool_worker_that_is_killed_amid_a_call_is_replaced_and_its_calls_are_
     assert rows[3]["rollout/restarts"] == 0, "it was no rollout worker"
     assert sum(row["rollout/tool_resends"] for row in rows.values()) > 0
     expect_the_same(app, undisturbed)
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("shared_ray")
+def test_a_tool_that_ends_its_process_each_time_is_named_by_the_error_that_ends_the_run(tmp_path: Path) -> None:
+    app = ReasoningApp(tmp_path / "deadly", app="agent", recipe=TOY)
+    workers = "agent.tool_workers={max_restarts: 1}"
+    places = "cluster.component_placement={actor: '0', rollout: '0', reward: '0', tools: '0'}"
+    often = "agent.workflow_type=toy_agent:asking"
+    with pytest.raises(WorkerError, match=r"^tools\[0\] failed in serve\(\): .* started again 1 times") as caught:
+        app.train("runner.val_check_interval=0", "agent.tools=[{type: 'toy_tools:Deadly'}]", workers, places, often, backend="ray")
+    assert "the process before this one ended with calls that it had not answered: 't' (" in "".join(caught.value.__notes__)
 
 
 @pytest.mark.ray

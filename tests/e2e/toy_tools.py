@@ -31,3 +31,20 @@ class Telling:
             return f"{x}{x}"[:6]
 
         return Tool.of(tell, name=self.name)
+
+
+@dataclass(frozen=True)
+class Deadly:
+    """Ends the process in which it runs."""
+
+    name: str = "t"
+
+    def check(self, place: str) -> None: ...
+
+    def build(self) -> Tool:
+        def end(x: str) -> str:
+            """Ends its process."""
+            time.sleep(0.3)
+            os._exit(3)
+
+        return Tool.of(end, name=self.name)

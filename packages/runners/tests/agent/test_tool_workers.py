@@ -48,7 +48,7 @@ class Machine:
     serve: Callable[[int], asyncio.Task[int]]
     """Starts the process of a tool worker."""
     told: list[str]
-    """What it says of processes that ended."""
+    """What tool workers say of the processes before theirs."""
 
 
 Play = Callable[[Machine], Coroutine[Any, Any, None]]
@@ -62,12 +62,13 @@ def played(play: Play, function: Callable[..., Any], limits: ToolLimits = ANYTHI
         names = ("completions", "trajectories", "reference_requests", "references", "tool_calls", "tool_answers")
         channels = Channels(**{name: cast("Any", Queues()) for name in names})
         here, told = ToolBox([(tool, limits)]), list[str]()
-        remote = RemoteTools("job", 0, ranks, channels, resends=1, keeps=here.keeps, tell=told.append)
+        remote = RemoteTools("job", 0, ranks, channels, resends=1, keeps=here.keeps)
 
         def serve(rank: int) -> asyncio.Task[int]:
             section = SimpleNamespace(agent=SimpleNamespace(toolbox=lambda: ToolBox([(tool, limits)])))
             worker: Any = ToolWorker(cast("Any", section))
             worker._context = SimpleNamespace(rank=rank)
+            worker.log_warning = told.append
             return asyncio.ensure_future(worker.serve("job", 1, channels))
 
         reading = asyncio.ensure_future(remote.read())
@@ -152,7 +153,7 @@ def test_a_call_whose_process_ends_is_made_again_and_one_that_waited_is_made_onc
         assert await first == ToolResult(text="a", name="t", resent=1)
         assert (await waited).text == "b"
         assert sorted(runs) == ["a", "a", "b"]
-        assert machine.told == ["the process of tool worker 0 ended with calls that it had not answered: 't' (2)"]
+        assert machine.told == ["the process before this one ended with calls that it had not answered: 't' (2)"]
 
     played(play, hangs_at_first)
 

@@ -67,7 +67,7 @@ class AgentRolloutWorker(LanguageRolloutWorker):
         if not ranks:
             return await super()._generate(job, channels)
         resends = self.cfg.agent.tool_workers.resends
-        remote = RemoteTools(job.key, self.rank, ranks, channels, resends=resends, keeps=self._tools.keeps, tell=self.log_warning)
+        remote = RemoteTools(job.key, self.rank, ranks, channels, resends=resends, keeps=self._tools.keeps)
         self._remote[job.key] = self._tools.elsewhere(remote.call)
         reading = asyncio.ensure_future(remote.read())
         try:

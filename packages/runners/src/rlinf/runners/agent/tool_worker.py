@@ -1,7 +1,8 @@
 """`ToolWorker`: a process in which tools run, for all rollout workers; and `RemoteTools`, with which they call them.
 
 rollout ──ToolRequest──► tool worker ──► tools ──ToolAnswer──► rollout
-                         (starts) ──ToolWorkerStarted──► rollout, which sends again what it still waits for
+                         (starts) ──ToolWorkerStarted──► rollout, which sends again what it still waits for,
+                                                                  behind the LostCalls of the process before
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import json
 import uuid
 import zlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -32,6 +33,14 @@ class ToolRequest:
     """The rollout worker that waits for the answer."""
     call: ToolCall
     """What is called, with arguments that fit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostCalls:
+    """What a process had not answered when it ended: one of these tools may end it each time, and at last the run."""
+
+    tools: Mapping[str, int]
+    """How many calls, by tool."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,12 +93,18 @@ class ToolWorker(Worker):
         seen, running = set[str](), set[asyncio.Task[None]]()
         try:
             while True:
-                request: ToolRequest | None = await channels.tool_calls.get(key=queue_name(job, self.rank), async_op=True)
+                request: ToolRequest | LostCalls | None = await channels.tool_calls.get(
+                    key=queue_name(job, self.rank), async_op=True
+                )
                 if request is None:
                     # Calls that still run are for nobody: whoever asked has ended.
                     return len(seen)
+                if isinstance(request, LostCalls):
+                    # By the worker itself: the last lines of its own log are shown with the error that ends the run.
+                    told = ", ".join(f"'{name}' ({count})" for name, count in request.tools.items())
+                    self.log_warning(f"the process before this one ended with calls that it had not answered: {told}")
                 # What waited in the queue when the process before this one ended is sent again all the same.
-                if request.id not in seen:
+                elif request.id not in seen:
                     seen.add(request.id)
                     task = asyncio.ensure_future(self._answer(request, job, channels))
                     running.add(task)
@@ -129,7 +144,6 @@ class RemoteTools:
         channels: the way to them.
         resends: how often a call is sent again; then the model is told that it was lost.
         keeps: whether answers of the tool of a name are kept, so that the same call goes to the same worker.
-        tell: is told which tools a process had calls of when it ended: one of them may end it each time, and at last the run.
     """
 
     def __init__(
@@ -141,10 +155,9 @@ class RemoteTools:
         *,
         resends: int,
         keeps: Callable[[str], bool],
-        tell: Callable[[str], None],
     ) -> None:
         self._job, self._rollout, self._ranks, self._channels = job, rollout, tool_ranks, channels
-        self._resends, self._keeps, self._tell = resends, keeps, tell
+        self._resends, self._keeps = resends, keeps
         # Answers to a worker that died in this place must not be taken for answers to this one.
         self._name, self._count = uuid.uuid4().hex, 0
         self._waiting: dict[str, _Waiting] = {}
@@ -194,8 +207,8 @@ class RemoteTools:
         unanswered = [each for each in self._waiting.values() if each.rank == item.rank and not each.answer.done()]
         if ended and unanswered:
             calls = Counter(waiting.request.call.name for waiting in unanswered)
-            told = ", ".join(f"'{name}' ({count})" for name, count in calls.most_common())
-            self._tell(f"the process of tool worker {item.rank} ended with calls that it had not answered: {told}")
+            lost = LostCalls(tools=dict(calls.most_common()))
+            await self._channels.tool_calls.put(lost, key=queue_name(self._job, item.rank), async_op=True)
         for waiting in unanswered:
             if ended:
                 if waiting.resent == self._resends:

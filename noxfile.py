@@ -99,9 +99,9 @@ def lint(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def law(session: nox.Session) -> None:
-    """The laws of the house: who may import whom, cycles, sizes, public names; types; and the lock."""
+    """The laws of the house: who may import whom, cycles, sizes, public names; types; the lock; and every recipe of every app."""
     _house(session, "lint-imports")
-    _house(session, "pytest", "-q", *CROWDED, *AS_LISTED, "tests/types", "tests/lock", *LAWS, *session.posargs)
+    _house(session, "pytest", "-q", *CROWDED, *AS_LISTED, "tests/types", "tests/lock", *LAWS, *RECIPES, *session.posargs)
 
 
 @nox.session(venv_backend="none", default=False)
@@ -152,7 +152,7 @@ def docs(session: nox.Session) -> None:
     _house(session, "pytest", "-q", "-n", "2", "tests/docs", *session.posargs)
 
 
-@nox.session(venv_backend="none")
+@nox.session(venv_backend="none", default=False)
 def recipes(session: nox.Session) -> None:
     """Every YAML file of every app is read, checked and planned; what is wrong in one is refused, by keys that exist."""
     _house(session, "pytest", "-q", *PARALLEL, *AS_LISTED, *RECIPES, *session.posargs)

@@ -132,6 +132,33 @@ def test_an_advantage_that_is_no_number_is_refused(toy_data: dict[str, Any]) -> 
         worker.compute_advantages_and_returns()
 
 
+@pytest.mark.parametrize(
+    ("column", "whose"),
+    [("logprob", "that the rollout gave"), ("reference", "under the reference policy"), ("proximal", "under the weights before")],
+)
+def test_a_log_probability_that_is_no_number_is_refused_with_whose_it_is(toy_data: dict[str, Any], column: str, whose: str) -> None:
+    trajectory = rows(3)
+    bad = torch.zeros_like(trajectory.logprob)
+    # One of four of a decision, and one of padding.
+    bad[2, 1, 1, 0], bad[0, 2] = math.nan, math.nan
+    worker = actor(toy_data, Tells(), replace(trajectory, **{column: bad}))
+    message = rf"finite log-probability {whose}.*, found nan for decision 1 of row 2 \(group 2\), and 1 such of 6 in all"
+    with pytest.raises(NonFiniteError, match=message):
+        worker.compute_advantages_and_returns()
+
+
+def test_a_skipped_step_names_the_numbers_that_are_none() -> None:
+    skipped = SkippedSteps()
+    assert skipped.add({"train/skipped": 0.5, "train/loss": math.nan, "train/clip": 0.1, "train/grad_norm": math.inf}) == [
+        "skipped 50% of optimizer steps: train/loss is nan, train/grad_norm is inf"
+    ]
+    skipped = SkippedSteps()
+    skipped.add({"train/skipped": 1.0, "train/loss": 0.5, "train/grad_norm": math.nan})
+    skipped.add({"train/skipped": 1.0, "train/loss": math.nan})
+    with pytest.raises(NonFiniteError, match=r"no weight has changed, first in iteration 1: train/grad_norm is nan\. "):
+        skipped.check()
+
+
 def test_steps_that_were_skipped_are_told_and_a_run_of_nothing_else_is_refused() -> None:
     skipped = SkippedSteps()
     skipped.check()

@@ -28,7 +28,7 @@ from rlinf.runners.lazy import torch
 from rlinf.runners.training.agreement import coarsest, decision_logprobs, decision_scores
 from rlinf.runners.training.data_shares import uncounted
 from rlinf.runners.training.devices import build_trainer, device_of, placed
-from rlinf.runners.training.finite import check_credit, check_finite
+from rlinf.runners.training.finite import check_credit, check_finite, check_logprobs
 from rlinf.runners.training.offloading import Offloading
 from rlinf.runners.training.products import choose_products
 from rlinf.runners.training.publishing import publish
@@ -209,6 +209,7 @@ class EmbodiedFSDPActor(Worker):
 
     def _credited(self, trainer: Trainer, trajectory: Trajectory[torch.Tensor]) -> Batch[torch.Tensor]:
         """The trajectory with credit, in rows as they are trained on."""
+        check_logprobs(trajectory, place=f"actor[{self.rank}]")
         credit = self.cfg.algorithm.advantage(trajectory, all_reduce=self._all_reduce(trainer))
         check_credit(credit, trajectory, place=f"actor[{self.rank}]")
         return self._parted(Batch(trajectory=trajectory, credit=credit))

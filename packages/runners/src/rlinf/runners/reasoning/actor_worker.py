@@ -48,7 +48,7 @@ from rlinf.runners.reasoning.topology import ReasoningTopology
 from rlinf.runners.training.agreement import coarsest
 from rlinf.runners.training.data_shares import uncounted
 from rlinf.runners.training.devices import build_trainer, device_of, placed
-from rlinf.runners.training.finite import check_credit, check_finite
+from rlinf.runners.training.finite import check_credit, check_finite, check_logprobs
 from rlinf.runners.training.offloading import Offloading
 from rlinf.runners.training.publishing import publish
 from rlinf.runners.training.reference import keeping_reference
@@ -145,6 +145,7 @@ class ReasoningActor(Worker):
         with self._phase("parameters"), self.worker_timer("score"):
             trajectory, metrics = self._scored(state, self._trajectory)
         all_reduce = state.trainer.all_reduce if state.topology.shares > 1 else None
+        check_logprobs(trajectory, place=place)
         credit = self.cfg.algorithm.advantage(trajectory, all_reduce=all_reduce)
         check_credit(credit, trajectory, place=place)
         # After credit was given: a response that was cut off still counts in the comparison with its group.

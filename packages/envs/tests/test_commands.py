@@ -61,10 +61,9 @@ def gymnasiums_own():
 
 @pytest.fixture
 def stranger(tmp_path, monkeypatch):
-    """A module of somebody else's, in the folder where the command is run."""
+    """A module of somebody else's."""
     (tmp_path / "stranger.py").write_text(STRANGER)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.syspath_prepend(tmp_path)
     yield
     sys.modules.pop("stranger", None)
 

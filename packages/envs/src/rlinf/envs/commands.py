@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import functools
 import inspect
-import json
-import os
 import pickle
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from rlinf.core.config.arguments import ArgumentParser, whole
+from rlinf.core.config.arguments import ArgumentParser, key_value, whole
 from rlinf.core.data import ArraySpec, EnvSpec
 from rlinf.core.errors import ConfigError, ContractError, RLinfError
 from rlinf.core.registry import ENVS, is_unverified
-from rlinf.core.testing.env import EnvContract, Finding
+from rlinf.core.testing.env import EnvContract
 from rlinf.core.testing.env.cost import Cost, Measured, measure
+from rlinf.core.testing.finding import Finding, any_broken, tell
 from rlinf.envs.spaces import describe
 
 Factory = Callable[[], Any]
@@ -41,7 +39,8 @@ def check_env(args: Sequence[str]) -> int:
         "--max-episode-steps", type=whole(1), default=None, help="truncate earlier than the environment does by itself"
     )
     given = parser.parse_args(list(args))
-    subject = _subject(given.env, _params(given.params), given.num_envs, given.max_episode_steps)
+    params = dict(key_value(each, place="check-env", example="task_id=PickCube-v1") for each in given.params)
+    subject = _subject(given.env, params, given.num_envs, given.max_episode_steps)
     if is_unverified(type(subject.config).__module__):
         _write(f"     '{given.env}' is unverified: written to documentation, and not known to have run on the real thing")
     factory = Measured(subject.factory)
@@ -51,16 +50,14 @@ def check_env(args: Sequence[str]) -> int:
     except RLinfError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever the examined thing raises is a finding
-        _tell(Finding("it can be built", error))
+        tell(Finding("it can be built", error))
         return 1
     try:
-        findings = EnvContract(factory=factory).examine(report=_tell)
+        findings = EnvContract(factory=factory).examine(report=tell)
         for finding in _descriptions(subject, env):
-            _tell(finding)
+            tell(finding)
             findings.append(finding)
-        broken = sum(finding.error is not None for finding in findings)
-        if broken:
-            _write(f"     {broken} of {len(findings)} lines are broken; the first is often the cause of others")
+        if any_broken(findings):
             return 1
         _price(measure(env, given.steps), env.num_envs, factory.built or 0)
     finally:
@@ -78,9 +75,6 @@ class _Subject:
 
 
 def _subject(name: str, params: dict[str, Any], num_envs: int, max_episode_steps: int | None) -> _Subject:
-    if ":" in name and os.getcwd() not in sys.path:
-        # A module that lies where the command is run is found, as by `python -m`, but takes no other module's place.
-        sys.path.append(os.getcwd())
     item = ENVS.get(name, place="check-env")
     if not isinstance(item, type):
         if params or max_episode_steps:
@@ -91,20 +85,6 @@ def _subject(name: str, params: dict[str, Any], num_envs: int, max_episode_steps
     config.check("check-env")
     make = functools.partial(config.make, max_episode_steps=max_episode_steps, ignore_terminations=False, render=False)
     return _Subject(functools.partial(make, num_envs), config)
-
-
-def _params(words: Sequence[str]) -> dict[str, Any]:
-    params: dict[str, Any] = {}
-    for word in words:
-        key, equals, value = word.partition("=")
-        if not equals:
-            raise ConfigError("check-env", f"expected key=value, found '{word}'", "Write for instance task_id=PickCube-v1.")
-        try:
-            # What is no JSON is a text, so that names need no quotes.
-            params[key] = json.loads(value)
-        except json.JSONDecodeError:
-            params[key] = value
-    return params
 
 
 def _descriptions(subject: _Subject, env: Any) -> list[Finding]:
@@ -155,23 +135,6 @@ def _price(cost: Cost, num_envs: int, built: int) -> None:
     _write(f"     {rate:.0f} steps/s, {processor:.3f} CPU-ms per step ({cost.steps} steps and {cost.resets} resets)")
     held, taken, growth = (count / 2**20 for count in (cost.resident, built, cost.growth))
     _write(f"     {held:.0f} MiB of memory, {taken:.0f} of them for {num_envs} environments; {growth:+.1f} MiB while stepping")
-
-
-def _tell(finding: Finding) -> None:
-    if finding.skipped is not None:
-        _write(f"--   {finding.sentence} ({finding.skipped})")
-    elif finding.error is None:
-        _write(f"ok   {finding.sentence}")
-    else:
-        _write(f"FAIL {finding.sentence}\n     {_words(finding.error)}")
-
-
-def _words(error: Exception) -> str:
-    """The error; with its type and origin if it is none of ours."""
-    if isinstance(error, RLinfError):
-        return str(error)
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {error} ({frame.filename}:{frame.lineno})"
 
 
 def _write(text: str) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import socket
 import sys
 from collections.abc import Generator, Sequence
@@ -14,13 +12,13 @@ from unittest import mock
 
 import numpy as np
 
-from rlinf.core.config.arguments import ArgumentParser, real, whole
+from rlinf.core.config.arguments import ArgumentParser, key_value, real, whole
 from rlinf.core.data import ArraySpec, EnvSpec
-from rlinf.core.errors import ConfigError, ContractError, RLinfError
+from rlinf.core.errors import ConfigError, ContractError
 from rlinf.core.models import build_model
 from rlinf.core.protocols import LanguageModelConfig, Policy
 from rlinf.core.registry import MODELS
-from rlinf.core.testing.finding import Finding
+from rlinf.core.testing.finding import any_broken, tell
 from rlinf.core.testing.policy import PolicyContract
 
 if TYPE_CHECKING:
@@ -71,18 +69,17 @@ def check_policy(args: Sequence[str]) -> int:
     def generator(seed: int) -> torch.Generator:
         return torch.Generator().manual_seed(seed)
 
-    policy, spec = _build(given.policy, dict(parameter(param, place="check-policy") for param in given.params), given.seed)
+    params = dict(key_value(each, place="check-policy", example="hidden_sizes=[32,32]") for each in given.params)
+    policy, spec = _build(given.policy, params, given.seed)
     device = _device(given.device)
     if isinstance(policy, torch.nn.Module):
         policy = policy.to(device)
     as_array = partial(torch.as_tensor, device=device)
     contract = PolicyContract(policy=policy, spec=spec, as_array=as_array, generator=generator, tolerance=given.tolerance)
-    findings = contract.examine(report=_tell)
-    broken = sum(finding.error is not None for finding in findings)
-    if broken:
-        _write(f"     {broken} of {len(findings)} lines are broken; the first is often the cause of others")
+    findings = contract.examine(report=tell)
+    if any_broken(findings):
         return 1
-    _write(f"{given.policy}: all {len(findings)} lines hold, to {given.tolerance:g}")
+    sys.stdout.write(f"{given.policy}: all {len(findings)} lines hold, to {given.tolerance:g}\n")
     return 0
 
 
@@ -102,9 +99,6 @@ def _device(name: str) -> torch.device:
 
 def _build(name: str, params: dict[str, Any], seed: int) -> tuple[Policy, EnvSpec]:
     """The policy, and the environment that it is asked about."""
-    if ":" in name and os.getcwd() not in sys.path:
-        # A module that lies where the command is run is found, as by `python -m`, but takes no other module's place.
-        sys.path.append(os.getcwd())
     item: Any = MODELS.build(name, params, place="check-policy")
     spec = TEXT if isinstance(item, LanguageModelConfig) else TINY
     with _offline():
@@ -125,32 +119,3 @@ def _offline() -> Generator[None]:
 
     with mock.patch.object(socket.socket, "connect", refuse):
         yield
-
-
-def parameter(text: str, *, place: str) -> tuple[str, Any]:
-    """A hyper-parameter of a command line.
-
-    Raises:
-        ConfigError: it is no `key=value`.
-    """
-    key, equals, value = text.partition("=")
-    if not equals:
-        raise ConfigError(place, f"expected key=value, found '{text}'", "Such as hidden_sizes=[32,32].")
-    try:
-        return key, json.loads(value)
-    except ValueError:
-        # What is no JSON is text, so that preset=tiny needs no quotes.
-        return key, value
-
-
-def _tell(finding: Finding) -> None:
-    if finding.error is None:
-        _write(f"  ok {finding.sentence}")
-        return
-    _write(f"FAIL {finding.sentence}")
-    name = "" if isinstance(finding.error, RLinfError) else f"{type(finding.error).__name__}: "
-    _write(f"     {name}{finding.error}")
-
-
-def _write(line: str) -> None:
-    sys.stdout.write(f"{line}\n")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import json
 import math
 from collections.abc import Callable, Iterator
-from typing import NoReturn, cast
+from typing import Any, NoReturn, cast
 
 from rlinf.core.config.ranges import expect_range
 from rlinf.core.errors import ConfigError, did_you_mean
@@ -42,6 +43,26 @@ def whole(least: int) -> Callable[[str], int]:
 def real(low: float = -math.inf, high: float = math.inf, *, open_low: bool = False) -> Callable[[str], float]:
     """The `type` of an option that takes a finite number, in the range that `rlinf.core.config.expect_range` describes."""
     return lambda text: _number(float, text, low, high, open_low=open_low)
+
+
+def key_value(text: str, *, place: str, example: str) -> tuple[str, Any]:
+    """A parameter of a command line and its value, JSON; what is none is a text, so that names need no quotes.
+
+    Args:
+        text: `key=value`.
+        place: the command, for the message.
+        example: such a text, for the message.
+
+    Raises:
+        ConfigError: it is no `key=value`.
+    """
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise ConfigError(place, f"expected key=value, found '{text}'", f"Write for instance {example}.")
+    try:
+        return key, json.loads(value)
+    except ValueError:
+        return key, value
 
 
 def _number(kind: type[int] | type[float], text: str, low: float, high: float, *, open_low: bool) -> float:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import signal
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 from rlinf.core.config import read
-from rlinf.core.config.arguments import ArgumentParser
-from rlinf.core.errors import ConfigError
+from rlinf.core.config.arguments import ArgumentParser, key_value
 from rlinf.envs.realworld.client import ControllerClient, RobotState
 from rlinf.envs.realworld.server import LOOPBACK, Serving
 
@@ -62,17 +60,12 @@ def robot(args: Sequence[str]) -> int:
 def _serve(given: argparse.Namespace, params: Sequence[str]) -> int:
     section: dict[str, Any] = {"robot": given.robot, "host": given.host, "port": given.port, "params": {}}
     for word in params:
-        key, equals, value = word.partition("=")
-        if not equals:
-            raise ConfigError("robot", f"expected key=value, found '{word}'", "Write for instance controller.rate_hz=100.")
+        key, value = key_value(word, place="robot", example="controller.rate_hz=100")
         *path, name = key.split(".")
         inner = section if path[:1] in (["controller"], ["link"]) or name == "clock" else section["params"]
         for part in path:
             inner = inner.setdefault(part, {})
-        try:
-            inner[name] = json.loads(value)
-        except json.JSONDecodeError:
-            inner[name] = value
+        inner[name] = value
     server = read(Serving, section, place="robot").built()
     sys.stdout.write(f"{given.robot} at {server.address}, {server.controller.config.rate_hz:g} Hz; Ctrl-C ends it\n")
     sys.stdout.flush()

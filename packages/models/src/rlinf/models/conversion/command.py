@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rlinf.core.config.arguments import ArgumentParser
+from rlinf.core.config.arguments import ArgumentParser, key_value
 from rlinf.core.errors import CheckpointError, ConfigError, did_you_mean
 from rlinf.models.conversion.formats import formats
 
@@ -34,12 +34,11 @@ def convert(args: Sequence[str]) -> int:
     # What reads and writes imports torch, for which help and a mistyped option need not wait.
     from safetensors import SafetensorError
 
-    from rlinf.models.commands import parameter
     from rlinf.models.conversion.sources import find_source
     from rlinf.models.conversion.targets import Request, write_target
 
     source = find_source(given.source)
-    params = dict(parameter(each, place="rlinf convert") for each in given.params)
+    params = dict(key_value(each, place="rlinf convert", example="hidden_sizes=[32,32]") for each in given.params)
     request = Request(
         source=source, target=given.target.expanduser(), to=given.to, like=given.like, params=params, overwrite=given.overwrite
     )

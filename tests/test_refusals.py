@@ -156,7 +156,7 @@ REFUSED: Sequence[tuple[str, str, str]] = [
     ("sft", "actor.weight_syncer={type: full}", r"^actor\.weight_syncer: unknown key"),
     # the warm start is read with the run
     ("agent", "agent.max_turns=0", r"^agent\.max_turns: .*more than 0"),
-    ("agent", "agent.max_failed_share=2", r"^agent\.max_failed_share: .*from 0 to 1"),
+    ("agent", "agent.max_failed_share=2", r"^agent\.max_failed_share: expected a value in .0, 1."),
     ("agent", "agent.workflow_type=tool", r"^agent\.workflow_type: no workflow named 'tool'\. Did you mean 'tools'"),
     ("agent", "agent.tool_format.type=hermess", r"^agent\.tool_format\.type: .*Did you mean 'hermes'"),
     ("agent", "agent.tools=[{type: calculater}]", r"^agent\.tools\[0\]\.type: no tool .*Did you mean 'calculator'"),

@@ -138,7 +138,7 @@ def test_an_episodes_seed_depends_on_what_it_is_and_not_on_where_it_stands():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"max_episode_steps": 0}, "max_episode_steps: must be at least 1, found 0"),
+        ({"max_episode_steps": 0}, "max_episode_steps: expected at least 1, found 0"),
         ({"init_ids": ()}, "init_ids: there is none"),
         ({"seeds": ()}, "seeds: there is none"),
         ({"seeds": (1, 1)}, "seeds: 1 is there more than once. Each is played exactly once; name each once."),

@@ -183,7 +183,7 @@ def test_what_cannot_be_is_refused(assets):
         Libero(suite="libero_spacial", assets=assets).check("env")
     with pytest.raises(ConfigError, match=r"libero_goal has no task 10\. Its tasks are numbered 0 to 9"):
         Libero(suite="libero_goal", task_ids=(3, 10), assets=assets).check("env")
-    with pytest.raises(ConfigError, match=r"env\.image_size: expected at least 1 pixel, found 0"):
+    with pytest.raises(ConfigError, match=r"env\.image_size: expected at least 1, found 0"):
         Libero(image_size=0, assets=assets).check("env")
     with pytest.raises(ConfigError, match="the states of 10 tasks differ in size"):
         Libero(obs_mode="state", assets=assets).check("env")

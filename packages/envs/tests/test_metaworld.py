@@ -142,7 +142,7 @@ def test_videos_show_what_the_camera_sees():
 def test_unknown_names():
     with pytest.raises(ConfigError, match=r"env\.task_id: Meta-World has no task 'reech'\. Did you mean 'reach'\?"):
         MetaWorld(task_id="reech").check("env")
-    with pytest.raises(ConfigError, match=r"env\.image_size: expected at least 1 pixel, found 0"):
+    with pytest.raises(ConfigError, match=r"env\.image_size: expected at least 1, found 0"):
         MetaWorld(image_size=0).check("env")
     with pytest.raises(ConfigError, match="no camera 'corner9'"):
         MetaWorld(camera="corner9").check("env")

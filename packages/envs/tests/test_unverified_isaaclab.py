@@ -195,7 +195,7 @@ def test_a_task_that_resets_in_another_way_is_refused():
         ({"observation": {"states": "policy.joints"}}, "there is no 'joints' in the observation 'policy.joints'"),
         ({"observation": {"states": "critic"}}, "there is no 'critic'"),
         ({"observation": IMAGES}, "images need cameras"),
-        ({"action_bound": 0.0}, "must be positive"),
+        ({"action_bound": 0.0}, "expected more than 0"),
         (
             {"overrides": {"observations.policies.x": 1}},
             r"env\.overrides\.observations\.policies\.x: the task's configuration has no",

@@ -140,7 +140,7 @@ def test_images_are_resized_in_their_space_too() -> None:
     [
         ("latency", {"steps": -1}, "w.steps: expected 0 ≤ least ≤ most, found -1"),
         ("latency", {"steps": [2, 1]}, "w.steps: expected 0 ≤ least ≤ most"),
-        ("augment_images", {"crop": 1.5}, "w.crop: must lie in"),
+        ("augment_images", {"crop": 1.5}, "w.crop: expected a value in"),
         ("resize_images", {"size": [0, 4]}, "w.size: expected numbers from 1"),
         ("resize_images", {"size": [4, 4], "center_crop": 0.0}, "w.center_crop"),
         ("shaped_reward", {"coef": 2.0}, "w.coef: unknown key"),

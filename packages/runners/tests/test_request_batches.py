@@ -122,7 +122,7 @@ def test_a_whole_stage_is_parted_by_the_cap(queues: Any) -> None:
     [
         ({"batch_wait_ms": 5.0}, r"rollout\.batch_wait_ms: 5 ms, and batching: none does not follow the clock"),
         ({"batching": "stage", "batch_wait_ms": 5.0}, r"rollout\.batch_wait_ms: 5 ms"),
-        ({"batching": "waiting", "batch_wait_ms": -1.0}, r"rollout\.batch_wait_ms: expected at least 0"),
+        ({"batching": "waiting", "batch_wait_ms": -1.0}, r"rollout\.batch_wait_ms: expected at least 0 and finite"),
         ({"max_batched_requests": 4}, r"rollout\.max_batched_requests: nothing is batched"),
         ({"batching": "stage"}, r"rollout\.batching: stage: 'toy_model' does not say that rows of one pass"),
         ({"rollout_queue_size": 8}, r"rollout\.rollout_queue_size: unknown key\. Set rollout\.batching: waiting"),

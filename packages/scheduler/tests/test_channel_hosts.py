@@ -46,7 +46,7 @@ def test_names(run: Run, a: SocketTransport, b: SocketTransport) -> None:
             Channel.create_at(transport, "x", 0, Site(near="aa"))
         with pytest.raises(PlacementError, match=r"node 2\. There are some on: 0, 1\."):
             Channel.create_at(transport, "x", 0, Site(node_rank=2))
-        with pytest.raises(ConfigError, match="maxsize of at least 0, found -1"):
+        with pytest.raises(ConfigError, match="maxsize: expected at least 0, found -1"):
             Channel.create_at(transport, "x", -1, Site())
         with pytest.raises(ConfigError, match="one of near, distributed"):
             Channel.create_at(transport, "x", 0, Site(node_rank=1, distributed=True))

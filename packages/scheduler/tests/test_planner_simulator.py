@@ -278,11 +278,11 @@ def test_profiles_go_through_a_file(tmp_path: Path) -> None:
         ('{"components": {"env": {"items": 1, "costs": {"1.5": {}, "1": {}}}}}', "expected numbers of devices, found '1.5'"),
         (
             '{"components": {"env": {"items": 1, "costs": {"1": {}}, "memory": {"cache": -5}}}}',
-            "cache: expected bytes of at least 0",
+            "cache: expected at least 0 and finite",
         ),
         (
             '{"components": {"a": {"items": 1, "costs": {"1": {"item_s": -1}}}}}',
-            r"components\.a\.costs.*item_s: expected a number of",
+            r"components\.a\.costs.*item_s: expected at least 0",
         ),
         ('{"components": {"a": {"items": 1, "costs": {}}}}', "expected a cost for at least one number of devices"),
         (

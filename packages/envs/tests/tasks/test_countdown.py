@@ -70,7 +70,7 @@ def test_the_same_each_time_and_another_with_another_seed():
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"numbers": 7}, "numbers: expected from 2 to 6"), ({"largest": 0}, "largest"), ({"operations": ()}, "operations")],
+    [({"numbers": 7}, "numbers: expected a value in .2, 6."), ({"largest": 0}, "largest"), ({"operations": ()}, "operations")],
 )
 def test_faults_are_named(settings, message):
     with pytest.raises(ConfigError, match=message):

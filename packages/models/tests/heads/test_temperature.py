@@ -46,7 +46,7 @@ def test_it_follows_the_entropy():
 
 
 def test_what_it_refuses():
-    with pytest.raises(ConfigError, match="expected a positive temperature, found 0"):
+    with pytest.raises(ConfigError, match="expected more than 0, found 0"):
         EntropyTemperature(3, 0.0)
     with pytest.raises(ConfigError, match="expected exp, softplus or fixed, found 'log'"):
         EntropyTemperature(3, parametrisation="log")

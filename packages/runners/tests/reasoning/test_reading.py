@@ -31,7 +31,7 @@ def set_at(data: dict[str, Any], path: str, value: Any) -> None:
         ("data.type", "toy_tsk", r"data\.type: no task named 'toy_tsk'\. Did you mean 'toy_task'"),
         ("data.cuont", 3, r"data\.cuont: unknown key\. Did you mean 'count'"),
         ("rollout.max_lag", -1, r"rollout\.max_lag: expected at least 0, found -1"),
-        ("rollout.oversample", 3.0, r"rollout\.oversample: expected a factor from 1 to 2"),
+        ("rollout.oversample", 3.0, r"rollout\.oversample: expected a value in \[1, 2\]"),
         ("rollout.sampling_params.temperature", 0.0, r"temperature: expected more than 0, found 0: greedy"),
         ("reward.overlong", {"max_length": 4, "cache": 5}, r"reward\.overlong\.cache: expected a value in \[1, max_length = 4\]"),
         ("reference.source", "path", r"reference\.ckpt_path: missing, and source: path takes"),

@@ -198,8 +198,7 @@ def check_sampling(temperature: float, temperature_eval: float, top_k: int) -> N
     """
     expect_range("temperature", temperature, 0.0, HOTTEST, open_low=True)
     expect_range("temperature_eval", temperature_eval, 0.0, HOTTEST)
-    if top_k < 0:
-        raise ConfigError("top_k", f"expected 0 for all bins, or a number of them, found {top_k}")
+    expect_at_least("top_k", top_k, 0, "0 is all bins.")
 
 
 def expect_sizes(place: str, sizes: tuple[int, ...]) -> None:

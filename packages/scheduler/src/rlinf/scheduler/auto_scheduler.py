@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from rlinf.core.cluster.handover import Handover, HandoverPolicy, Load
-from rlinf.core.config import expect_at_least
-from rlinf.core.errors import ConfigError
+from rlinf.core.config import expect_at_least, expect_range
 
 if TYPE_CHECKING:
     from rlinf.scheduler.lending.policy import MovePolicy
@@ -27,8 +26,7 @@ class AutoSchedulerConfig:
 
     def __post_init__(self) -> None:
         expect_at_least("hysteresis", self.hysteresis, 1, "1 moves whenever it pays.")
-        if not 0 <= self.move_s < 1e6:
-            raise ConfigError("move_s", f"expected seconds, at least 0, found {self.move_s!r}")
+        expect_range("move_s", self.move_s, 0.0, 1e6, open_high=True)
 
     def devices(self) -> MovePolicy:
         """Who moves devices between the stages of a `rlinf.scheduler.lending.Lender`."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from rlinf.core.cluster.futures import MOST_S
-from rlinf.core.config import expect_at_least, read
+from rlinf.core.config import expect_at_least, expect_range, read
 from rlinf.core.errors import ConfigError, each_fault, refuse, with_remedies
 from rlinf.scheduler.auto_scheduler import AutoSchedulerConfig
 from rlinf.scheduler.memory_size import parse_memory
@@ -94,14 +93,10 @@ class ClusterConfig:
 
     def __post_init__(self) -> None:
         expect_at_least("num_nodes", self.num_nodes, 0, "0 is all nodes of the Ray.")
-        if self.join_timeout_s is not None and not 0 < self.join_timeout_s <= MOST_S:
-            problem = f"expected a positive number of seconds up to {MOST_S:.0f}, found {self.join_timeout_s:g}"
-            raise ConfigError("join_timeout_s", problem)
-        if not 0 < self.timeout_s <= MOST_S:
-            raise ConfigError("timeout_s", f"expected a positive number of seconds up to {MOST_S:.0f}, found {self.timeout_s:g}")
+        expect_range("join_timeout_s", self.join_timeout_s, 0.0, MOST_S, open_low=True)
+        expect_range("timeout_s", self.timeout_s, 0.0, MOST_S, open_low=True)
         for name, seconds in (("heartbeat_s", self.heartbeat_s), ("stopped_grace_s", self.stopped_grace_s)):
-            if not (seconds >= 0 and math.isfinite(seconds)):
-                raise ConfigError(name, f"expected a number of seconds, found {seconds:g}", "0 is never.")
+            expect_range(name, seconds, 0.0, open_high=True, remedy="0 is never.")
 
 
 _ELSEWHERE: Final[Mapping[str, str]] = {

@@ -83,9 +83,9 @@ class ToolLimits:
     timeout_s: float = 30.0
     """Seconds of one call, those in which it waits for a place among them."""
     max_concurrent: int | None = None
-    """Calls that run at one time, over all episodes of a worker; None for any number."""
+    """Calls that run at one time, over all episodes of a worker; null for any number."""
     retries: int = 0
-    """How often a call is repeated that ended with an error of Python; a `ToolError` is an answer, and is not."""
+    """How often a call is repeated that ended with an error of Python; what a tool tells the model is never repeated."""
     cache: int = 0
     """Of how many different arguments the answers are kept, so that the same call is not run twice; 0 for none."""
     max_response_length: int = 65536

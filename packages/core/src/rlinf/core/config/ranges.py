@@ -44,8 +44,8 @@ def expect_range(
         raise ConfigError(place, f"expected a number, found {value!r:.80}", remedy) from error
     if above and below:
         return
-    if high == math.inf and not open_high:
-        wanted = f"{'more than' if open_low else 'at least'} {low:g}"
+    if high == math.inf:
+        wanted = f"{'more than' if open_low else 'at least'} {low:g}{' and finite' if open_high else ''}"
     else:
         wanted = f"a value in {'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
     raise ConfigError(place, f"expected {wanted}, found {value:g}", remedy)

@@ -165,8 +165,7 @@ class EpisodeProtocol(EvalProtocol):
     def __post_init__(self) -> None:
         for name in ("env", "model"):
             object.__setattr__(self, name, canonical(getattr(self, name)))
-        if self.max_episode_steps is not None and self.max_episode_steps < 1:
-            raise ConfigError("max_episode_steps", f"must be at least 1, found {self.max_episode_steps}")
+        expect_at_least("max_episode_steps", self.max_episode_steps, 1)
         for name, least in (("tasks", 0), ("init_ids", 1), ("seeds", 1)):
             expect_numbers(name, getattr(self, name), least)
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final, Literal
 
 from gymnasium.vector import VectorEnv
 
+from rlinf.core.config import expect_at_least
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import require_modules
 from rlinf.envs.recording.episode import Writer
@@ -56,8 +57,7 @@ class Recording:
             raise ConfigError(f"{place}.save_dir", "no folder is named", "Name one.")
         numbers = {"fps": self.fps, "finalize_interval": self.finalize_interval, "max_episodes": self.max_episodes}
         for name, value in numbers.items():
-            if value is not None and value < 1:
-                raise ConfigError(f"{place}.{name}", f"must be at least 1, found {value}", "Leave it out.")
+            expect_at_least(f"{place}.{name}", value, 1, "Leave it out.")
         if self.export_format != "numpy":
             require_modules("pyarrow", place=place, extra="rlinf-envs[recording]")
         if self.export_format == "lerobot":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rlinf.core.errors import ConfigError
+from rlinf.core.config import expect_at_least
 from rlinf.core.registry import require_modules
 from rlinf.envs.recording.episode import Episode
 from rlinf.envs.recording.files import FolderLock
@@ -50,8 +50,7 @@ class LeRobotWriter:
         keep: int | None = None,
     ) -> None:
         for name, value in (("fps", fps), ("finalize_interval", finalize_interval)):
-            if value < 1:
-                raise ConfigError(f"recording.{name}", f"must be at least 1, found {value}", "Leave it out.")
+            expect_at_least(f"recording.{name}", value, 1, "Leave it out.")
         require_modules("pyarrow", place="recording", extra="rlinf-envs[recording]")
         require_modules("PIL", "imageio", "imageio_ffmpeg", place="recording", extra="rlinf-envs[video]")
         from rlinf.envs.recording._lerobot import Dataset

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import rlinf.core
+from rlinf.core.config import expect_range
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.process import ChildProcess, SharedMemory
 from rlinf.core.registry import ENVS
@@ -39,8 +40,7 @@ class Deadlines:
 
     def __post_init__(self) -> None:
         for name in ("start", "reset", "step", "close"):
-            if getattr(self, name) <= 0:
-                raise ConfigError(name, f"a deadline must be above 0 s, found {getattr(self, name)}")
+            expect_range(name, getattr(self, name), 0.0, open_low=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
+from rlinf.core.config import expect_at_least
 from rlinf.core.data.arrays import as_numpy
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.process import SharedMemory
@@ -322,7 +323,6 @@ class Processes(VectorEnv[Any, Any, Any]):
 
 def _partition(num_envs: int, processes: int) -> list[range]:
     """Consecutive environments for each process, as evenly as it goes."""
-    if processes < 1:
-        raise ConfigError("env.processes", f"expected at least 1 process, found {processes}")
+    expect_at_least("env.processes", processes, 1)
     edges = [num_envs * k // min(processes, num_envs) for k in range(min(processes, num_envs) + 1)]
     return [range(a, b) for a, b in itertools.pairwise(edges)]

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Literal
 
+from rlinf.core.config import expect_at_least
 from rlinf.core.errors import ConfigError
 
 Look = Literal["fast", "full"]
@@ -75,8 +76,7 @@ def check_images(place: str, image_size: int, *, observed: bool) -> None:
     Raises:
         ConfigError: names `image_size`, or `obs_mode`.
     """
-    if image_size < 1:
-        raise ConfigError(f"{place}.image_size", f"expected at least 1 pixel, found {image_size}")
+    expect_at_least(f"{place}.image_size", image_size, 1)
     if observed:
         require_rendering(f"{place}.obs_mode")
 

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from rlinf.core.config import expect_at_least
+from rlinf.core.config import expect_at_least, expect_range
 from rlinf.core.errors import ConfigError
 from rlinf.core.language.problems import Problem
 from rlinf.core.random import keyed_generator
@@ -56,8 +56,7 @@ class Countdown(GeneratedTask[Puzzle]):
 
     def __post_init__(self) -> None:
         SplitSizes.__post_init__(self)
-        if not 2 <= self.numbers <= 6:
-            raise ConfigError("numbers", f"expected from 2 to 6, found {self.numbers}", "The search tries every way.")
+        expect_range("numbers", self.numbers, 2, 6, remedy="The search tries every way.")
         for name, value in (("largest", self.largest), ("largest_target", self.largest_target)):
             expect_at_least(name, value, 1)
         if not self.operations:

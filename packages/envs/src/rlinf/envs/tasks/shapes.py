@@ -76,8 +76,7 @@ class Shapes(GeneratedTask[Scene]):
         if self.choices and "count" in self.questions and self.most >= len(LETTERS):
             found = f"expected fewer than {len(LETTERS)} shapes with choices, found {self.most}"
             raise ConfigError("most", found, "Leave the question count out.")
-        if self.cell < 8:
-            raise ConfigError("cell", f"expected at least 8 pixels, found {self.cell}", "Smaller shapes look alike.")
+        expect_at_least("cell", self.cell, 8, "Smaller shapes look alike.")
         if not self.fewest <= self.most <= self.grid**2:
             raise ConfigError(
                 "most", f"expected from {self.fewest} to {self.grid**2} shapes, found {self.most}", "Enlarge the grid."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from typing import Final, TypeVar
 
-from rlinf.core.config import expect_range
+from rlinf.core.config import expect_at_least, expect_range
 from rlinf.core.errors import ConfigError
 from rlinf.core.language.problems import Split
 from rlinf.core.random import keyed_seed
@@ -88,6 +88,5 @@ def check_sizes(train: int, validation: int, validation_share: float) -> None:
         ConfigError: a split has no problem, or the share is not between 0 and 1.
     """
     for name, size in (("train", train), ("validation", validation)):
-        if size < 1:
-            raise ConfigError(name, f"expected at least 1 problem, found {size}")
+        expect_at_least(name, size, 1)
     expect_range("validation_share", validation_share, 0.0, 1.0, open_low=True, open_high=True)

@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Literal, cast
 import numpy as np
 from gymnasium.vector import VectorEnv
 
+from rlinf.core.config import expect_range
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import ENV_WRAPPERS
 from rlinf.envs.actions import ACTION_FORMATS, ActionFormat, Chain
@@ -161,10 +162,7 @@ class ImageResizing:
     def __post_init__(self) -> None:
         if min(self.size) < 1:
             raise ConfigError("size", f"expected numbers from 1, found {list(self.size)}", "Give for instance [224, 224].")
-        if not 0 < self.center_crop <= 1:
-            raise ConfigError(
-                "center_crop", f"must lie in (0, 1], found {self.center_crop}", "It is a part of the area, such as 0.9."
-            )
+        expect_range("center_crop", self.center_crop, 0.0, 1.0, open_low=True, remedy="It is a part of the area, such as 0.9.")
 
     def wrap(self, env: Vector, name: str) -> Vector:
         """The environment, with images of that size."""

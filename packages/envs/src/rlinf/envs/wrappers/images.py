@@ -17,6 +17,7 @@ from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
+from rlinf.core.config import expect_at_least, expect_range
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.random import keyed_generator
 from rlinf.envs.spaces import single_spaces
@@ -139,13 +140,10 @@ class Augmentation:
         Raises:
             ConfigError: one is.
         """
-        if self.shift < 0:
-            raise ConfigError(f"{place}.shift", f"must be at least 0 pixels, found {self.shift}", "4 is usual.")
-        if not 0 < self.crop <= 1:
-            raise ConfigError(f"{place}.crop", f"must lie in (0, 1], found {self.crop}", "It is a part of the area, such as 0.9.")
+        expect_at_least(f"{place}.shift", self.shift, 0, "4 pixels are usual.")
+        expect_range(f"{place}.crop", self.crop, 0.0, 1.0, open_low=True, remedy="It is a part of the area, such as 0.9.")
         for name in ("brightness", "contrast", "saturation"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"{place}.{name}", f"must lie in [0, 1], found {getattr(self, name)}", "0.2 is usual.")
+            expect_range(f"{place}.{name}", getattr(self, name), 0.0, 1.0, remedy="0.2 is usual.")
 
     def apply(self, images: Images, generators: list[np.random.Generator]) -> Images:
         """The images `[N, H, W, 3]`, each changed with its own generator."""

@@ -19,6 +19,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from rlinf.core.config import expect_range
 from rlinf.core.errors import CheckpointError, ConfigError, ShapeError
 from rlinf.core.registry import require_modules
 
@@ -164,8 +165,7 @@ def _check_finite(chunks: NDArray[np.float64]) -> None:
 
 def _greatest(horizon: int, scale: float) -> int:
     """The greatest whole number of a chunk in ±1: an orthonormal coefficient is at most √H."""
-    if not scale > 0.0:
-        raise ConfigError("scale", f"expected more than 0, found {scale}")
+    expect_range("scale", scale, 0.0, open_low=True)
     return math.ceil(scale * math.sqrt(horizon))
 
 

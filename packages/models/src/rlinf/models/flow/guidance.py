@@ -12,6 +12,7 @@ import math
 import torch
 from torch import Tensor
 
+from rlinf.core.config import expect_range
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.models.flow.field import Field
 
@@ -63,8 +64,7 @@ def guided(field: Field, previous: Tensor, weight: Tensor, *, clip: float = 5.0)
         ConfigError: β is not above 0.
         ShapeError: the weight fits no chunk; raised when the field is asked.
     """
-    if not clip > 0.0:
-        raise ConfigError("guided(clip)", f"expected more than 0, found {clip}")
+    expect_range("guided(clip)", clip, 0.0, open_low=True)
     rows = weight.to(previous)[..., None]
 
     def velocity(x: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from rlinf.core.config import expect_range
 from rlinf.core.errors import ConfigError
 
 Parametrisation = Literal["exp", "softplus", "fixed"]
@@ -36,8 +37,7 @@ class EntropyTemperature(nn.Module):
         self, actions: int, initial: float = 1.0, parametrisation: Parametrisation = "exp", target_entropy: float | None = None
     ) -> None:
         super().__init__()
-        if initial <= 0.0:
-            raise ConfigError("EntropyTemperature(initial)", f"expected a positive temperature, found {initial}")
+        expect_range("EntropyTemperature(initial)", initial, 0.0, open_low=True)
         if parametrisation not in ("exp", "softplus", "fixed"):
             found = f"expected exp, softplus or fixed, found '{parametrisation}'"
             raise ConfigError("EntropyTemperature(parametrisation)", found)

@@ -46,11 +46,12 @@ def with_vocabulary(config: _Config) -> _Config:
     """The same, with the sizes and ids of its tokens among the overrides."""
     if config.tokens is None:
         return config
-    return replace(config, tokens=None, overrides=merged(_vocabulary(config.tokens.vocabulary), config.overrides))
+    sizes = _seeing if isinstance(config, VisionLanguageConfig) else _vocabulary
+    return replace(config, tokens=None, overrides=merged(sizes(config.tokens.vocabulary), config.overrides))
 
 
 def build_vision(config: VisionLanguageConfig, *, seed: int) -> LanguageModel:
-    config = _with_vocabulary(config)
+    config = with_vocabulary(config)
     network = network_of(config, "AutoModelForImageTextToText", TINY_VISION, seed=seed)
     own = network.config
     # Only Qwen-VL is shown pictures here, whose tokens it places along three axes; others read text.
@@ -67,14 +68,7 @@ def build_vision(config: VisionLanguageConfig, *, seed: int) -> LanguageModel:
 
 def vision_sizes(config: VisionLanguageConfig) -> Any:
     """The configuration of transformers of what `build_vision` makes."""
-    return _own_config(_with_vocabulary(config), TINY_VISION)
-
-
-def _with_vocabulary(config: VisionLanguageConfig) -> VisionLanguageConfig:
-    """The same, with the vocabulary among the overrides."""
-    if config.tokens is None:
-        return config
-    return replace(config, tokens=None, overrides=merged(_seeing(config.tokens.vocabulary), config.overrides))
+    return _own_config(with_vocabulary(config), TINY_VISION)
 
 
 def _never_write_marks(network: Any) -> None:

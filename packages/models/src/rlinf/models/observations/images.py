@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rlinf.core.config import expect_range
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.models.observations.resampling import Filter, Rounding, crop_area, resample
 
@@ -155,8 +156,7 @@ def _check(fit: str, crop_of: str, crop_scale: float | None) -> None:
         raise ConfigError("fit", f"expected stretch, pad or crop, found '{fit}'")
     if crop_of not in ("sides", "area"):
         raise ConfigError("crop_of", f"expected sides or area, found '{crop_of}'")
-    if crop_scale is not None and not 0.0 < crop_scale <= 1.0:
-        raise ConfigError("crop_scale", f"expected a part in (0, 1], found {crop_scale}")
+    expect_range("crop_scale", crop_scale, 0.0, 1.0, open_low=True)
 
 
 def _inner(fit: Fit, height: int, width: int, target_height: int, target_width: int) -> tuple[int, int]:

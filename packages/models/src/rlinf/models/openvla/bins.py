@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rlinf.core.errors import ConfigError, ShapeError
+from rlinf.core.config import expect_range
+from rlinf.core.errors import ShapeError
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +27,7 @@ class ActionBins:
     """n."""
 
     def __post_init__(self) -> None:
-        if not 2 <= self.count <= self.vocabulary:
-            raise ConfigError("n_action_bins", f"expected a number in [2, {self.vocabulary}], found {self.count}")
+        expect_range("n_action_bins", self.count, 2, self.vocabulary)
 
     @property
     def first(self) -> int:

@@ -68,8 +68,6 @@ def return_cross_entropy(logit: Tensor, returns: Tensor, *, mask: Tensor | None 
     Raises:
         ShapeError: a shape disagrees; the message names the argument.
     """
-    for name, rows in (("returns", returns), ("mask", returns if mask is None else mask)):
-        _expect_rows(f"return_cross_entropy({name})", rows, logit)
     return _binned("return", logit, returns, mask, low=-1.0, high=0.0)
 
 
@@ -90,18 +88,15 @@ def offset_cross_entropy(logit: Tensor, offsets: Tensor, *, mask: Tensor | None 
     Raises:
         ShapeError: a shape disagrees; the message names the argument.
     """
-    for name, rows in (("offsets", offsets), ("mask", offsets if mask is None else mask)):
-        _expect_rows(f"offset_cross_entropy({name})", rows, logit)
     return _binned("offset", logit, offsets, mask, low=-1.0, high=1.0)
-
-
-def _expect_rows(place: str, rows: Tensor, logit: Tensor) -> None:
-    if rows.shape != logit.shape[:1]:
-        raise ShapeError(place, f"expected {tuple(logit.shape[:1])}, found {tuple(rows.shape)}")
 
 
 def _binned(name: str, logit: Tensor, target: Tensor, mask: Tensor | None, *, low: float, high: float) -> LossOutput[Tensor]:
     """The cross-entropy of targets `[B]` with Z equal steps from `low` to `high`, and how far the mean is off."""
+    for argument, rows in ((f"{name}s", target), ("mask", target if mask is None else mask)):
+        if rows.shape != logit.shape[:1]:
+            found = f"expected {tuple(logit.shape[:1])}, found {tuple(rows.shape)}"
+            raise ShapeError(f"{name}_cross_entropy({argument})", found)
     last = logit.shape[1] - 1
     step = ((target - low) * (last / (high - low))).round().clamp(0, last).long()
     counts = torch.ones_like(target) if mask is None else mask.to(target)

@@ -43,8 +43,7 @@ class SuccessClassifierConfig:
     def __post_init__(self) -> None:
         if min(self.image_size) < 8:
             raise ConfigError("image_size", f"expected at least 8 pixels a side, found {list(self.image_size)}")
-        if self.positive_weight <= 0:
-            raise ConfigError("positive_weight", f"expected a number above 0, found {self.positive_weight}")
+        expect_range("positive_weight", self.positive_weight, 0.0, open_low=True)
 
     def build(self, *, seed: int) -> SuccessClassifier:
         """The classifier with fresh weights; torch's global generator is neither read nor moved."""

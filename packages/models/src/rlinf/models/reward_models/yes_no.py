@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -39,10 +40,8 @@ class YesNoRewardConfig:
 
     def build(self, *, seed: int) -> YesNoReward:
         """The reward model; see `VisionLanguageConfig.build`."""
-        asked = self.vlm or self.causal_lm
-        # Refused by __post_init__ already, which a type checker can't know.
-        if asked is None:
-            raise ConfigError("vlm", "expected exactly one of vlm and causal_lm", "Set one of them.")
+        # `__post_init__` refuses none of them.
+        asked = cast("VisionLanguageConfig | CausalLMConfig", self.vlm or self.causal_lm)
         return YesNoReward(asked.build(seed=seed), yes_id=self.yes_id, no_id=self.no_id)
 
 

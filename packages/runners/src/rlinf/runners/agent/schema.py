@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 from rlinf.core.agents import EndpointConfig, Workflow
-from rlinf.core.errors import ConfigError
+from rlinf.core.config import expect_range
 from rlinf.core.language.problems import Problem
 from rlinf.core.registry import ENDPOINTS, WORKFLOWS
 from rlinf.runners.config.schema import chosen, not_negative, positive
@@ -74,8 +74,7 @@ class AgentSection(ToolUseConfig):
             episode_timeout_s=self.episode_timeout_s,
             attempts=self.attempts,
         )
-        if not 0 <= self.max_failed_share <= 1:
-            raise ConfigError("max_failed_share", f"expected a share from 0 to 1, found {self.max_failed_share:g}")
+        expect_range("max_failed_share", self.max_failed_share, 0.0, 1.0)
 
 
 _NOT_MEASURED = ("endpoint", "max_concurrent", "max_failed_share", "tool_workers")

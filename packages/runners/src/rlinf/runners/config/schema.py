@@ -222,8 +222,7 @@ class ActorConfig(PublishingConfig):
         TrainingConfig.__post_init__(self)
         if self.logprob_tolerance is not None:
             expect_range("logprob_tolerance", self.logprob_tolerance, 0.0, 1e3, open_low=True)
-        if self.logprob_outliers is not None and not 0 <= self.logprob_outliers < 1:
-            raise ConfigError("logprob_outliers", f"expected a share in [0, 1), found {self.logprob_outliers:g}")
+        expect_range("logprob_outliers", self.logprob_outliers, 0.0, 1.0, open_high=True)
 
     def build_gate(self, precision: str = "fp32") -> Gate:
         """The gate with its parameters.

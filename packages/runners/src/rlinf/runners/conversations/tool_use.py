@@ -9,46 +9,21 @@ from rlinf.core.agents import HasTools, Tool, ToolBox, ToolConfig, ToolFormat, T
 from rlinf.core.agents.rendering import with_instructions
 from rlinf.core.language.problems import Problem
 from rlinf.core.registry import TOOL_FORMATS, TOOLS
-from rlinf.runners.config.schema import chosen, not_negative, positive
+from rlinf.runners.config.schema import chosen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolSection:
-    """An entry of `agent.tools`; it also holds the tool's own fields."""
+class ToolSection(ToolLimits):
+    """An entry of `agent.tools`: the tool, what it may take, and its own fields."""
 
     type: str
     """A registered tool, or `module:attr` of a typed function."""
     tool: ToolConfig = field(metadata=chosen(TOOLS, "type"))
     """Its own fields."""
-    timeout_s: float = 30.0
-    """Seconds of one call, those in which it waits for a place among them."""
-    max_concurrent: int | None = None
-    """Calls that run at one time, over all episodes of a worker; null for any number."""
-    retries: int = 0
-    """How often a call is repeated that ended with an error of Python; what a tool tells the model is never repeated."""
-    cache: int = 0
-    """Of how many different arguments the answers are kept, so that the same call is not run twice; 0 for none."""
-    max_response_length: int = 65536
-    """Characters of an answer that the model reads; of a longer one the middle is left out, and how much that was is said."""
-
-    def __post_init__(self) -> None:
-        positive(timeout_s=self.timeout_s, max_concurrent=self.max_concurrent, max_response_length=self.max_response_length)
-        not_negative(retries=self.retries, cache=self.cache)
 
     def built(self) -> tuple[Tool, ...]:
         """The tool, or all that it stands for."""
         return tuple(self.tool.build_all()) if isinstance(self.tool, HasTools) else (self.tool.build(),)
-
-    @property
-    def limits(self) -> ToolLimits:
-        """What the tool may take."""
-        return ToolLimits(
-            timeout_s=self.timeout_s,
-            max_concurrent=self.max_concurrent,
-            retries=self.retries,
-            cache=self.cache,
-            max_response_length=self.max_response_length,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,4 +67,4 @@ class ToolUseConfig:
         Raises:
             ConfigError: two have one name.
         """
-        return ToolBox([(tool, section.limits) for section in self.tools for tool in section.built()])
+        return ToolBox([(tool, section) for section in self.tools for tool in section.built()])

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, cast
 
+from rlinf.core.config import expect_range
 from rlinf.core.declarations import MadeForSimulators, RunsElsewhere, action_size_of, texts_of, traits_of
 from rlinf.core.envs.robots import LetsHumansAct
 from rlinf.core.errors import ConfigError
@@ -271,8 +272,7 @@ class RolloutConfig:
         not_negative(max_lag=self.max_lag)
         if self.enable_cuda_graph and not self.enable_torch_compile:
             raise ConfigError("enable_cuda_graph", "only what is compiled is captured", "Set enable_torch_compile: true, too.")
-        if not 0 <= self.batch_wait_ms < math.inf:
-            raise ConfigError("batch_wait_ms", f"expected at least 0, found {self.batch_wait_ms:g}")
+        expect_range("batch_wait_ms", self.batch_wait_ms, 0.0, open_high=True)
         if self.batch_wait_ms and self.batching != "waiting":
             problem = f"{self.batch_wait_ms:g} ms, and batching: {self.batching} does not follow the clock"
             raise ConfigError("batch_wait_ms", problem, "Set batching: waiting, or leave it out.")

@@ -112,8 +112,7 @@ class GenerationConfig:
     def __post_init__(self) -> None:
         positive(group_size=self.group_size)
         not_negative(max_lag=self.max_lag, partial_lag=self.partial_lag, max_restarts=self.max_restarts)
-        if not 1 <= self.oversample <= 2:
-            raise ConfigError("oversample", f"expected a factor from 1 to 2, found {self.oversample:g}")
+        expect_range("oversample", self.oversample, 1.0, 2.0)
 
     @property
     def admitted_lag(self) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+from rlinf.core.config import expect_range
 from rlinf.core.errors import ConfigError
 
 SURE = 1.96
@@ -43,9 +44,7 @@ class LinearCost:
 
     def __post_init__(self) -> None:
         for name in ("fixed_s", "item_s", "spread", "error"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
-                raise ConfigError(name, f"expected a number of at least 0, found {value!r}")
+            expect_range(name, getattr(self, name), 0.0, open_high=True)
 
     def seconds(self, items: float) -> float:
         """Of a call on `items` items; of as many as were measured, what was measured."""
@@ -169,6 +168,4 @@ class Memory:
 
     def __post_init__(self) -> None:
         for each in fields(self):
-            value = getattr(self, each.name)
-            if not (math.isfinite(value) and value >= 0):
-                raise ConfigError(each.name, f"expected bytes of at least 0, found {value!r}")
+            expect_range(each.name, getattr(self, each.name), 0.0, open_high=True)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from rlinf.core.config import expect_at_least, read
+from rlinf.core.config import expect_at_least, expect_range, read
 from rlinf.core.errors import ConfigError, did_you_mean
 from rlinf.scheduler.planner.costs import LinearCost, Memory
 
@@ -60,14 +60,11 @@ class Component:
 
     def __post_init__(self) -> None:
         for name in ("items", "load_s", "offload_s", "length_sigma"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
-                raise ConfigError(name, f"expected a number of at least 0, found {value!r}")
+            expect_range(name, getattr(self, name), 0.0, open_high=True)
         expect_at_least("places", self.places, 0, "0 generates all items of a process together.")
         if not self.in_order and not self.places:
             raise ConfigError("in_order", "items end out of order with places only", "Set places, or leave it out.")
-        if not self.longest > 0:
-            raise ConfigError("longest", f"expected a number above 0, found {self.longest!r}")
+        expect_range("longest", self.longest, 0.0, open_low=True)
         if not self.costs or any(size < 1 for size in self.costs):
             raise ConfigError("costs", f"expected a cost for at least one number of devices, found {sorted(self.costs)}")
 

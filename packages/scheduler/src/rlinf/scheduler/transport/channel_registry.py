@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from rlinf.core.config import expect_at_least
 from rlinf.core.errors import (
     ConfigError,
     DeadlineExceeded,
@@ -219,8 +220,7 @@ class ChannelRegistry:
         """
         place = f"channel '{name}'"
         site.check(place)
-        if maxsize < 0:
-            raise ConfigError(place, f"expected maxsize of at least 0, found {maxsize}")
+        expect_at_least(f"{place}: maxsize", maxsize, 0)
         host = self._host(place, site, by)
         with self._monitor:
             if name in self._infos:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rlinf.core.config import expect_at_least
+from rlinf.core.config import expect_at_least, expect_range
 from rlinf.core.errors import ConfigError
 
 IDEMPOTENT = "__rlinf_idempotent__"
@@ -41,11 +41,8 @@ class Supervisor:
         if self.policy not in ("fail", "restart"):
             raise ConfigError("supervisor.policy", f"expected 'fail' or 'restart', found {self.policy!r}")
         expect_at_least("supervisor.max_restarts", self.max_restarts, 0)
-        # Not `<= 0`, which NaN would pass.
-        if not self.window_s > 0:
-            raise ConfigError("supervisor.window_s", f"expected a positive number of seconds, found {self.window_s:g}")
-        if not (self.backoff_s >= 0 and math.isfinite(self.backoff_s)):
-            raise ConfigError("supervisor.backoff_s", f"expected seconds, at least 0, found {self.backoff_s:g}")
+        expect_range("supervisor.window_s", self.window_s, 0.0, open_low=True)
+        expect_range("supervisor.backoff_s", self.backoff_s, 0.0, open_high=True)
         if isinstance(self.idempotent, str):
             raise ConfigError("supervisor.idempotent", f"expected names, found the text {self.idempotent!r}", "Write a tuple.")
 

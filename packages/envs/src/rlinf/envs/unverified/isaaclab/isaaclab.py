@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from rlinf.core.config import expect_range
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import require_importable
@@ -75,8 +76,7 @@ class IsaacLab:
             raise ConfigError(f"{place}.observation", found, f"Keys: {', '.join(_KEYS)}.")
         if set(self.observation) != {"states"} and not self.enable_cameras:
             raise ConfigError(f"{place}.enable_cameras", "images need cameras", "Set it to true.")
-        if not self.action_bound > 0:
-            raise ConfigError(f"{place}.action_bound", f"must be positive, found {self.action_bound}", "1.0 is usual.")
+        expect_range(f"{place}.action_bound", self.action_bound, 0.0, open_low=True, remedy="1.0 is usual.")
 
     def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Vector:
         """`num_envs` environments behind one vector environment; starts Isaac Sim if this process hasn't yet.

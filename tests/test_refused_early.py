@@ -32,6 +32,7 @@ CHECKPOINTING = "actor.fsdp_config.gradient_checkpointing"
         ("tabletop_flow_ppo", f"{CHECKPOINTING}=true", rf"^{CHECKPOINTING}: 'flow_policy' has no repeated blocks"),
         ("cartpole_ppo", "env.eval.tasks=2", r"^env\.eval\.tasks: .*'gymnasium' can't be asked for a task, found 0\. Leave it out"),
         ("cartpole_ppo", "env.eval.tasks=[push]", r"^env\.eval\.tasks: .*'gymnasium' can't be asked for a task, found 'push'"),
+        ("tabletop_flow_nft", "reference.source=initial", r"^reference\.source: nothing reads the reference policy: 'nft' and "),
     ],
 )
 def test_a_key_that_model_or_environment_can_do_nothing_with(recipe: str, override: str, message: str) -> None:

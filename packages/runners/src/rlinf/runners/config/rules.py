@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, TypeVar, cast
 
-from rlinf.core.capabilities import KeepsReference
-from rlinf.core.declarations import HasTargets, Need, needs_of, traits_of
+from rlinf.core.capabilities import KeepsReference, PolicyLoss
+from rlinf.core.declarations import HasNeeds, HasTargets, Need, needs_of, traits_of
 from rlinf.core.errors import ConfigError, ConfigErrors, did_you_mean, refuse
 from rlinf.runners.config.compat import COMPONENTS
 from rlinf.runners.config.schema import AlgorithmConfig, ModelSection, ReferenceConfig, RunConfig, TrainingConfig
@@ -162,8 +162,16 @@ def needs_met(algorithm: AlgorithmConfig, model: ModelSection, reference: Refere
     if not algorithm.recompute_logprobs:
         unmet["proximal"] = "Set algorithm.recompute_logprobs: true."
 
+    credit, loss = algorithm.advantage, algorithm.loss
+    declared = isinstance(credit, HasNeeds) and isinstance(loss, HasNeeds)
+
     def faults() -> Iterator[ConfigError]:
-        for key, item in (("adv_type", algorithm.advantage), ("loss_type", algorithm.loss)):
+        # Other losses at least measure how far the policy has gone from its reference.
+        unread = declared and isinstance(loss, PolicyLoss) and "reference" not in {**needs_of(credit), **needs_of(loss)}
+        if unread and reference.source != "none":
+            problem = f"nothing reads the reference policy: '{algorithm.loss_type}' and '{algorithm.adv_type}' have no term for it"
+            yield ConfigError("reference.source", problem, "Set it to none.")
+        for key, item in (("adv_type", credit), ("loss_type", loss)):
             for need, parameter in needs_of(item).items():
                 if need in unmet:
                     subject = "" if parameter else f"'{getattr(algorithm, key)}' "

@@ -1,4 +1,4 @@
-"""Evaluates an agent: `uv run apps/agent/eval.py [CHECKPOINT | --config-name RECIPE] [key=value …]`."""
+"""Evaluates an agent: `uv run apps/agent/eval.py [CHECKPOINT … | --config-name RECIPE] [key=value …]`."""
 
 from __future__ import annotations
 

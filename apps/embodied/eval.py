@@ -1,4 +1,4 @@
-"""Evaluates a policy: `uv run apps/embodied/eval.py [CHECKPOINT | --config-name RECIPE] [key=value …]`."""
+"""Evaluates a policy: `uv run apps/embodied/eval.py [CHECKPOINT … | --config-name RECIPE] [key=value …]`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evaluates a language model: `uv run apps/reasoning/eval.py [CHECKPOINT | --config-name RECIPE] [key=value …]`."""
+"""Evaluates a language model: `uv run apps/reasoning/eval.py [CHECKPOINT … | --config-name RECIPE] [key=value …]`."""
 
 from __future__ import annotations
 

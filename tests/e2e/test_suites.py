@@ -90,6 +90,27 @@ def test_a_suite_is_one_table(evaluated: Any, tmp_path: Path) -> None:
     assert "\n  far: env.eval.episodes: expected more than 0, found 0" in said
 
 
+def test_checkpoints_are_compared_on_the_same_episodes(app: Any, tiny: list[str], tmp_path: Path) -> None:
+    short = ("runner.max_steps=2", "runner.save_interval=1", "runner.val_check_interval=0", "env.eval.episodes=2")
+    code, said = app.train_here(*tiny, *LOCAL, *SLOTS, *short)
+    assert code == 0, said
+    one, two = (str(app.logs / f"tiny/checkpoints/global_step_{step}") for step in (1, 2))
+    code, said = app.evaluate_here(one, two, "env.eval.episodes=4", "env.eval.tasks=[red,blue]")
+    assert code == 0, said
+    first, second = (EvalReport.load(next(Path(f"{each}_eval").rglob("summary.json"))) for each in (one, two))
+    assert first.protocol == second.protocol
+    table = said[said.index(f"comparison (protocol {first.protocol.hash})") :].splitlines()
+    assert [line.split()[:2] for line in table[2:4]] == [[one, "8"], [two, "8"]]
+    assert table[4] == f"{two} against {one}: {second.compared(first).told(rate=True)}"
+    assert "of 8 pairs" in table[4]
+    code, said = app.evaluate_here(one, f"{app.logs}/tiny/checkpoints/global_step_1")
+    assert (code, "is named twice. Name each checkpoint once" in said) == (2, True)
+    suite = tmp_path / "suite.yaml"
+    suite.write_text("near: {env.eval.tasks: [red]}\n")
+    code, said = app.evaluate_here(one, two, "--suite", str(suite))
+    assert (code, "--suite: a suite is of one policy" in said) == (2, True)
+
+
 def test_failures_are_filmed(evaluated: Any) -> None:
     code, said = evaluated(*SLOTS, *TASKS, "env.eval.video_cfg={save_video: true, failures: 3}")
     assert code == 0, said

@@ -21,7 +21,8 @@ from rlinf.runners.config.schema import RunConfig, TrainingConfig
 from rlinf.runners.config.sections import section_of
 from rlinf.runners.entry import run_app
 from rlinf.runners.evaluation.command import EvaluationCommand, parse_evaluation, told
-from rlinf.runners.evaluation.tables import SuiteReport, table
+from rlinf.runners.evaluation.policy import EvaluatedPolicy
+from rlinf.runners.evaluation.tables import SuiteReport, comparison, table
 from rlinf.runners.reporting.progress import NAME_WIDTH
 from rlinf.runners.reporting.report.page import write_page
 from rlinf.runners.task_types import StartEvaluation, explain_run, task_type_of
@@ -101,6 +102,25 @@ def eval_app(argv: Sequence[str], *, config_dir: Path, description: str, prog: s
     command = parse_evaluation(argv, config_dir=config_dir, description=description, prog=prog)
     # All are read before the first begins, so that a fault of the last one costs nothing.
     entries = _entries(command)
+    for other in command.others:
+        _entries(other)
+    policy, reports = _evaluated(command, entries)
+    if command.suite:
+        suite = SuiteReport(reports=reports)
+        sys.stdout.write(f"suite {suite.hash}\n{table(suite.rows, next(iter(reports.values())).metric)}\n{suite.write(policy)}\n")
+    if command.others:
+        compared = {policy.name: reports[""]}
+        for other in (each.under(reports[""].protocol) for each in command.others):
+            its, found = _evaluated(other, _entries(other))
+            compared[its.name] = found[""]
+        sys.stdout.write(comparison(compared))
+    return 0
+
+
+def _evaluated(
+    command: EvaluationCommand, entries: Mapping[str, tuple[StartEvaluation, Any]]
+) -> tuple[EvaluatedPolicy, dict[str, EvalReport[Any]]]:
+    """Evaluates one policy: which it is, and the report of each entry."""
     policy = command.policy(next(iter(entries.values()))[1].runner)
     reports: dict[str, EvalReport[Any]] = {}
     for name, (start, cfg) in entries.items():
@@ -109,10 +129,7 @@ def eval_app(argv: Sequence[str], *, config_dir: Path, description: str, prog: s
             evaluation.init_workers()
             reports[name] = evaluation.run()
         sys.stdout.write((f"{name}: " if name else "") + told(reports[name], policy))
-    if command.suite:
-        suite = SuiteReport(reports=reports)
-        sys.stdout.write(f"suite {suite.hash}\n{table(suite.rows, next(iter(reports.values())).metric)}\n{suite.write(policy)}\n")
-    return 0
+    return policy, reports
 
 
 def _entries(command: EvaluationCommand) -> dict[str, tuple[StartEvaluation, Any]]:

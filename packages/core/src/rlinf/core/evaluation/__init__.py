@@ -2,6 +2,7 @@
 
 from rlinf.core.evaluation.canonical import canonical as canonical
 from rlinf.core.evaluation.canonical import canonical_hash as canonical_hash
+from rlinf.core.evaluation.intervals import Difference as Difference
 from rlinf.core.evaluation.intervals import Mean as Mean
 from rlinf.core.evaluation.intervals import Rate as Rate
 from rlinf.core.evaluation.intervals import t_interval as t_interval

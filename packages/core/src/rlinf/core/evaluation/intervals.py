@@ -75,6 +75,49 @@ class Mean:
         return f"{self.mean:.2f} [{self.low:.2f}, {self.high:.2f}]" if math.isfinite(self.low) else f"{self.mean:.2f}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """How much better one policy is than another on the same episodes, and how sure that is."""
+
+    n: int
+    """Pairs: episodes or problems."""
+    better: int
+    """In how many of them it did better."""
+    worse: int
+    mean: float
+    """The mean difference; not a number without pairs."""
+    low: float
+    """The lower end of the 95 % interval; −∞ where nothing is known of the spread."""
+    high: float
+
+    @classmethod
+    def of(cls, pairs: Iterable[tuple[float, float]]) -> Difference:
+        """The difference of some pairs, each of its own outcome and that of the other policy.
+
+        Where every outcome is 0 or 1, the interval is that of Agresti and Min, "Simple improved confidence intervals for comparing
+        matched proportions" (2005): half a pair is added to each of the four cells of the table, so that it has a width even where
+        no pair differs. Else it is Student's, of the differences.
+        """
+        found = list(pairs)
+        gains = [own - other for own, other in found]
+        n, better, worse = len(found), sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)
+        low, high = t_interval(gains)
+        if n and all(value in (0.0, 1.0) for pair in found for value in pair):
+            # (b + ½) − (c + ½) of n + 2, and its variance; z = 1.96.
+            total, gain = n + 2, (better - worse) / (n + 2)
+            half = 1.96 * math.sqrt((better + worse + 1) / total - gain**2) / math.sqrt(total)
+            low, high = max(-1.0, gain - half), min(1.0, gain + half)
+        return cls(n=n, better=better, worse=worse, mean=math.fsum(gains) / n if n else math.nan, low=low, high=high)
+
+    def told(self, *, rate: bool) -> str:
+        """In words, as a rate or as a number."""
+        unit, scale = ("%", 100.0) if rate else ("", 1.0)
+        digits = 1 if rate else 2
+        mean, low, high = (f"{value * scale:+.{digits}f}{unit}" for value in (self.mean, self.low, self.high))
+        interval = f" [{low}, {high}]" if math.isfinite(self.low) else ""
+        return f"{mean}{interval} of {self.n} pairs: better in {self.better}, worse in {self.worse}"
+
+
 def wilson_interval(successes: float, n: int) -> tuple[float, float]:
     """The 95 % confidence interval of a success rate; [0, 1] without trials.
 

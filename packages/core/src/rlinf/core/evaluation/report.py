@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from rlinf.core.config import read
 from rlinf.core.errors import ConfigError, RLinfError
-from rlinf.core.evaluation.intervals import Mean, Rate
+from rlinf.core.evaluation.intervals import Difference, Mean, Rate
 from rlinf.core.evaluation.protocol import EpisodeProtocol, EvalProtocol
 from rlinf.core.evaluation.results import EpisodeKey, EpisodeResult, ProblemResult, TaskId
 
@@ -114,6 +114,20 @@ class EvalReport(Generic[R]):
         values = [value for row in found if (value := row.get(metric)) is not None]
         judged = Mean.of(values) if metric == "return" else Rate.of(values)
         return Row(name=name, n=len(results), judged=judged, means=mean_values(found))
+
+    def compared(self, other: EvalReport[R]) -> Difference:
+        """How much better this policy did than another one, episode by episode, in the metric by which it is judged.
+
+        Raises:
+            RLinfError: the other one was measured under another protocol.
+        """
+        if other.protocol.hash != self.protocol.hash:
+            problem = f"expected two reports of one protocol, found {self.protocol.hash} and {other.protocol.hash}"
+            raise RLinfError("evaluation", problem, "Measure the second policy with --protocol of the first.")
+        metric = self.metric
+        own, others = ([report.protocol.values(result).get(metric) for result in report.results] for report in (self, other))
+        # Both are in the order of the work-list.
+        return Difference.of((a, b) for a, b in zip(own, others, strict=True) if a is not None and b is not None)
 
     def scalars(self, prefix: str = "eval/") -> dict[str, float]:
         """The means as metrics are named, with the number of results."""

@@ -54,10 +54,17 @@ class EvaluationCommand:
     """The same for each entry of a suite; none without one."""
     published: EvalProtocol | None = None
     """The protocol that is repeated, if one is."""
+    others: Sequence[EvaluationCommand] = ()
+    """Of further checkpoints, which are measured under the protocol of this one."""
     line: str = ""
     """The command line."""
     started: float = field(default_factory=time.monotonic)
     """When the evaluation began, on the clock of `time.monotonic`."""
+
+    def under(self, protocol: EvalProtocol) -> EvaluationCommand:
+        """The same, measured under a protocol."""
+        data = repeated_episodes(self.data, protocol, ()) if protocol.kind == EpisodeProtocol.kind else self.data
+        return replace(self, data=data, published=protocol)
 
     def policy(self, runner: RunnerConfig) -> EvaluatedPolicy:
         """Which weights are evaluated, and where the results go: beside a checkpoint, or below `runner.logger.log_path`.
@@ -107,6 +114,9 @@ def parse_evaluation(argv: Sequence[str], *, config_dir: Path, description: str,
     entries = {} if args.suite is None else read_suite(args.suite)
     checkpoint = _named_checkpoint(args.checkpoint) if args.config_name is None else None
     overrides: list[str] = args.overrides if checkpoint is not None else _overrides_of_recipe(args)
+    further, overrides = _further_checkpoints(checkpoint, overrides)
+    if further and args.suite is not None:
+        raise ConfigError("--suite", "a suite is of one policy", "Leave it out, or name one checkpoint.")
 
     def configured(changes: Sequence[str]) -> _Configured:
         if checkpoint is not None:
@@ -124,6 +134,10 @@ def parse_evaluation(argv: Sequence[str], *, config_dir: Path, description: str,
         own=own,
         # What the command line says holds for every entry.
         suite={name: configured([*changes, *overrides])[0] for name, changes in entries.items()},
+        others=[
+            EvaluationCommand(checkpoint=each, data=_of_as_many(data, overrides), own=own, line=line, started=started)
+            for each, (data, own) in ((each, _changed(each, overrides)) for each in further)
+        ],
         published=published,
         line=line,
         started=started,
@@ -133,7 +147,11 @@ def parse_evaluation(argv: Sequence[str], *, config_dir: Path, description: str,
 def _parser(config_dir: Path, description: str, prog: str | None) -> ArgumentParser:
     listed = ", ".join(recipes(config_dir))
     parser = ArgumentParser(prog=prog, description=description, epilog=f"recipes: {listed}" if listed else None)
-    parser.add_argument("checkpoint", nargs="?", help="a global_step_N folder, or the folder of a run")
+    parser.add_argument(
+        "checkpoint",
+        nargs="?",
+        help="a global_step_N folder, or the folder of a run; of several the further ones are compared with it",
+    )
     parser.add_argument(
         "--config-name", help="the recipe to evaluate, in place of a checkpoint; runner.ckpt_path names its weights"
     )
@@ -143,6 +161,21 @@ def _parser(config_dir: Path, description: str, prog: str | None) -> ArgumentPar
     parser.add_argument("--traceback", action="store_true", help="show errors with their traceback")
     parser.add_argument("overrides", nargs="*", default=[], help="changes to the configuration: key=value")
     return parser
+
+
+def _further_checkpoints(first: Checkpoint | None, given: Sequence[str]) -> tuple[list[Checkpoint], list[str]]:
+    """The checkpoints behind the first one, and the overrides.
+
+    Raises:
+        ConfigError: one is named twice, or is none.
+    """
+    paths = [each for each in given if "=" not in each and Path(each).expanduser().exists()] if first is not None else []
+    found = [_named_checkpoint(path) for path in paths]
+    folders = [each.folder for each in (*([] if first is None else [first]), *found)]
+    twice = next((folder for folder in folders if folders.count(folder) > 1), None)
+    if twice is not None:
+        raise ConfigError("CHECKPOINT", f"'{twice}' is named twice", "Name each checkpoint once.")
+    return found, [each for each in given if each not in paths]
 
 
 def _overrides_of_recipe(args: Any) -> list[str]:

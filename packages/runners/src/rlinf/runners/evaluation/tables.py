@@ -57,6 +57,18 @@ class SuiteReport:
         return file
 
 
+def comparison(reports: Mapping[str, EvalReport[Any]]) -> str:
+    """Policies under one protocol as lines of text: a row for each, and how each differs from the first, episode by episode.
+
+    Args:
+        reports: by what a policy is known by; at least two.
+    """
+    rows = [_named(report.rows[-1], name) for name, report in reports.items()]
+    (base, first), *others = reports.items()
+    told = [f"{name} against {base}: {report.compared(first).told(rate=first.total is not None)}" for name, report in others]
+    return "\n".join([f"comparison (protocol {first.protocol.hash})", table(rows, first.metric), *told, ""])
+
+
 def table(rows: Sequence[Row], metric: str) -> str:
     """Rows as lines of text, one column for each number that any of them has; what a policy is judged by first."""
     others = list(dict.fromkeys(name for row in rows for name in row.means if name != metric))

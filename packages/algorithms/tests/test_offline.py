@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from rlinf.algorithms.advantages import n_step_returns
 from rlinf.algorithms.objectives import awr, cql, iql
+from rlinf.algorithms.objectives.critic import critic_loss, td_target
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.metrics import means
 
@@ -45,12 +46,12 @@ def test_iql_value_loss_by_hand():
 
 
 def test_iql_targets_and_critics_by_hand():
-    target = iql.iql_target(torch.tensor([1.0, 1.0]), torch.tensor([False, True]), torch.tensor([2.0, 9.0]), gamma=0.5)
-    assert target.tolist() == [2.0, 1.0] == reference.iql_target([1.0, 1.0], [False, True], [2.0, 9.0], gamma=0.5)
-    always = iql.iql_target(torch.ones(1), torch.tensor([True]), torch.tensor([9.0]), gamma=0.5, bootstrap="always")
+    target = td_target(torch.tensor([1.0, 1.0]), torch.tensor([False, True]), torch.tensor([2.0, 9.0]), gamma=0.5)
+    assert target.tolist() == [2.0, 1.0] == reference.td_target([1.0, 1.0], [False, True], [2.0, 9.0], gamma=0.5)
+    always = td_target(torch.ones(1), torch.tensor([True]), torch.tensor([9.0]), gamma=0.5, bootstrap="always")
     assert always.item() == 5.5
     # ½ (1 + 4) + ½ (0 + 1)
-    assert iql.iql_critic_loss(Q, target).total.item() == 3.0
+    assert critic_loss(Q, target).total.item() == 3.0
 
 
 def test_iql_actor_loss_by_hand():

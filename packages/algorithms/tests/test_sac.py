@@ -12,7 +12,6 @@ from rlinf.algorithms.objectives.sac import (
     initial_temperature,
     redq_subset,
     sac_actor_loss,
-    sac_critic_loss,
     sac_target,
     temperature,
     temperature_loss,
@@ -120,7 +119,7 @@ def test_a_subset_follows_its_generator():
 def test_critic_loss_by_hand():
     """Errors 1, -3 and 0, 2 against targets 1 and 5: ½ (1 + 9) + ½ (0 + 4)."""
     q, target = torch.tensor([[2.0, -2.0], [5.0, 7.0]], requires_grad=True), torch.tensor([1.0, 5.0])
-    output = sac_critic_loss(q, target)
+    output = critic_loss(q, target)
     output.total.backward()
     assert (output.total.item(), output.weight.item()) == (7.0, 2.0)
     assert q.grad.tolist() == [[1.0, -3.0], [0.0, 2.0]]

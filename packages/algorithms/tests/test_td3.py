@@ -4,13 +4,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlinf.algorithms.objectives.critic import critic_loss
 from rlinf.algorithms.objectives.targets import polyak, update_due
 from rlinf.algorithms.objectives.td3 import (
     smoothed_action,
     td3_actor_loss,
     td3_bc_actor_loss,
     td3_bc_scale,
-    td3_critic_loss,
     td3_target,
 )
 from rlinf.core.errors import ConfigError, ShapeError
@@ -39,7 +39,7 @@ def test_ddpg_is_one_critic_without_noise():
     ]
     q = torch.tensor([[2.0]])
     assert td3_target(torch.ones(1), NO[:1], q, gamma=0.9).item() == pytest.approx(2.8)
-    assert td3_critic_loss(q, torch.tensor([5.0])).total.item() == 4.5
+    assert critic_loss(q, torch.tensor([5.0])).total.item() == 4.5
 
 
 @settings(max_examples=30)

@@ -41,10 +41,6 @@ def td_target(
     return out
 
 
-iql_target = td_target
-"""Implicit Q-learning bootstraps from V itself."""
-
-
 def critic_loss(
     q: Rows,
     target: Sequence[float],
@@ -61,10 +57,6 @@ def critic_loss(
         "td_error": td_error(q, target),
     }
     return summed(loss, weight, observed)
-
-
-sac_critic_loss = td3_critic_loss = iql_critic_loss = critic_loss
-"""One formula; the names differ by their targets alone."""
 
 
 def td_error(q: Rows, target: Sequence[float]) -> list[float]:

@@ -13,7 +13,7 @@ from PIL import Image
 from safetensors.numpy import load_file
 
 from rlinf.core.errors import ConfigError, ShapeError
-from rlinf.models.observations.images import fit_images, resize, standardize, to_pixels
+from rlinf.models.observations.images import fit_images, resize, standardize
 
 HERE = Path(__file__).parent
 PILLOW = {
@@ -102,14 +102,14 @@ def test_groot_within_one_level():
 def test_a_batch_is_its_rows_and_leading_axes_are_kept():
     images = np.stack([MADE.camera(20, 30, seed) for seed in range(6)])
     settings = {"fit": "pad", "filter": "bicubic", "crop_scale": 0.9}
-    whole = to_pixels(images, (16, 12), **settings)
+    whole = standardize(fit_images(images, (16, 12), **settings))
     assert whole.shape == (6, 3, 16, 12)
     torch.testing.assert_close(
-        torch.cat([to_pixels(images[i : i + 1], (16, 12), **settings) for i in range(6)]), whole, rtol=0, atol=0
+        torch.cat([standardize(fit_images(images[i : i + 1], (16, 12), **settings)) for i in range(6)]), whole, rtol=0, atol=0
     )
-    views = to_pixels(images.reshape(2, 3, 20, 30, 3), (16, 12), **settings)
+    views = standardize(fit_images(images.reshape(2, 3, 20, 30, 3), (16, 12), **settings))
     torch.testing.assert_close(views.flatten(0, 1), whole, rtol=0, atol=0)
-    assert to_pixels(images[:0], 8).shape == (0, 3, 8, 8)
+    assert standardize(fit_images(images[:0], 8)).shape == (0, 3, 8, 8)
 
 
 def test_numpy_and_torch_are_the_same_and_stay_as_they_were():

@@ -13,7 +13,6 @@ from rlinf.models.language import VisionLanguageConfig as VisionLanguageConfig
 from rlinf.models.lora import LoRAConfig as LoRAConfig
 from rlinf.models.lora import apply_lora as apply_lora
 from rlinf.models.normalization import Normalizer as Normalizer
-from rlinf.models.observations.images import to_pixels as to_pixels
 from rlinf.models.openvla import OpenVLAPolicyConfig as OpenVLAPolicyConfig
 from rlinf.models.openvla_oft import OpenVLAOFTPolicyConfig as OpenVLAOFTPolicyConfig
 from rlinf.models.pi0 import PI0PolicyConfig as PI0PolicyConfig

@@ -1,16 +1,13 @@
-"""`cluster.auto_scheduler`: whether devices and work move at run time."""
+"""`cluster.auto_scheduler`: whether work moves at run time."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from rlinf.core.cluster.handover import Handover, HandoverPolicy, Load
 from rlinf.core.config import expect_at_least, expect_range
-
-if TYPE_CHECKING:
-    from rlinf.scheduler.lending.policy import MovePolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,12 +24,6 @@ class AutoSchedulerConfig:
     def __post_init__(self) -> None:
         expect_at_least("hysteresis", self.hysteresis, 1, "1 moves whenever it pays.")
         expect_range("move_s", self.move_s, 0.0, 1e6, open_high=True)
-
-    def devices(self) -> MovePolicy:
-        """Who moves devices between the stages of a `rlinf.scheduler.lending.Lender`."""
-        from rlinf.scheduler.lending.policy import Forecast, Never
-
-        return Never() if self.policy == "never" else Forecast(hysteresis=self.hysteresis)
 
     def work(self) -> HandoverPolicy | None:
         """Who moves items between the workers of a group; None for nobody."""

@@ -30,13 +30,10 @@ from rlinf.algorithms.objectives.imitation import action_loss as action_loss
 from rlinf.algorithms.objectives.imitation import bc_loss as bc_loss
 from rlinf.algorithms.objectives.iql import expectile_loss as expectile_loss
 from rlinf.algorithms.objectives.iql import iql_actor_loss as iql_actor_loss
-from rlinf.algorithms.objectives.iql import iql_critic_loss as iql_critic_loss
-from rlinf.algorithms.objectives.iql import iql_target as iql_target
 from rlinf.algorithms.objectives.iql import iql_value_loss as iql_value_loss
 from rlinf.algorithms.objectives.sac import initial_temperature as initial_temperature
 from rlinf.algorithms.objectives.sac import redq_subset as redq_subset
 from rlinf.algorithms.objectives.sac import sac_actor_loss as sac_actor_loss
-from rlinf.algorithms.objectives.sac import sac_critic_loss as sac_critic_loss
 from rlinf.algorithms.objectives.sac import sac_target as sac_target
 from rlinf.algorithms.objectives.sac import temperature as temperature
 from rlinf.algorithms.objectives.sac import temperature_loss as temperature_loss
@@ -48,5 +45,4 @@ from rlinf.algorithms.objectives.td3 import smoothed_action as smoothed_action
 from rlinf.algorithms.objectives.td3 import td3_actor_loss as td3_actor_loss
 from rlinf.algorithms.objectives.td3 import td3_bc_actor_loss as td3_bc_actor_loss
 from rlinf.algorithms.objectives.td3 import td3_bc_scale as td3_bc_scale
-from rlinf.algorithms.objectives.td3 import td3_critic_loss as td3_critic_loss
 from rlinf.algorithms.objectives.td3 import td3_target as td3_target

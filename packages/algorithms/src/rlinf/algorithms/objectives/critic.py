@@ -97,8 +97,10 @@ def critic_loss(q: Tensor, target: Tensor, *, huber_delta: float | None = None, 
 
     L = Σₙ ℓ(Qₙ − y),   ℓ(e) = ½ e², or with δ: ½ e² if |e| ≤ δ, else δ (|e| − ½ δ)
 
-    Haarnoja et al., "Soft Actor-Critic Algorithms and Applications" (2018), eq. 5, arXiv:1812.05905. The critics' losses are
-    *summed*, so that each learns as if it were alone; the half is the paper's (some libraries leave it out).
+    Haarnoja et al., "Soft Actor-Critic Algorithms and Applications" (2018), eq. 5, arXiv:1812.05905; without the half also Fujimoto
+    et al., "Addressing Function Approximation Error in Actor-Critic Methods" (2018), alg. 1, arXiv:1802.09477, and Kostrikov et
+    al., "Offline Reinforcement Learning with Implicit Q-Learning" (2021), eq. 6, arXiv:2110.06169. The critics' losses are
+    *summed*, so that each learns as if it were alone.
 
     Args:
         q: `[B, N]`; differentiable.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rlinf.algorithms.checks import takes_tensors
 from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.objectives.awr import awr_weights
-from rlinf.algorithms.objectives.critic import Bootstrap, aggregate_q, critic_loss, td_target
+from rlinf.algorithms.objectives.critic import aggregate_q
 from rlinf.algorithms.objectives.rows import Aggregate, Rows
 from rlinf.core.config import expect_range
 from rlinf.core.data import LossOutput
@@ -68,34 +68,6 @@ def iql_value_loss(
     error = aggregate_q(rows.take("q", q.detach(), None), aggregate=aggregate) - value
     loss = expectile_loss(error, expectile=expectile)
     return rows.output(loss, {"value_loss": loss, "value": value, "advantage": error})
-
-
-@takes_tensors
-def iql_target(
-    reward: Tensor, terminated: Tensor, value_next: Tensor, *, gamma: float | Tensor, bootstrap: Bootstrap = "standard"
-) -> Tensor:
-    """What the critics should say.
-
-    y = r + γ (1 − terminated) V(s′)
-
-    Kostrikov et al., "Offline Reinforcement Learning with Implicit Q-Learning" (2021), eq. 6, arXiv:2110.06169. Arguments,
-    returns and errors are those of `td_target`.
-    """
-    return td_target(reward, terminated, value_next, gamma=gamma, bootstrap=bootstrap)
-
-
-@takes_tensors
-def iql_critic_loss(
-    q: Tensor, target: Tensor, *, huber_delta: float | None = None, weight: Tensor | None = None
-) -> LossOutput[Tensor]:
-    """How far the critics are from `iql_target`.
-
-    L = Σₙ ½ (Qₙ(s, a) − y)²
-
-    Kostrikov et al., "Offline Reinforcement Learning with Implicit Q-Learning" (2021), eq. 6, arXiv:2110.06169, there without
-    the half. Arguments, returns and errors are those of `critic_loss`.
-    """
-    return critic_loss(q, target, huber_delta=huber_delta, weight=weight)
 
 
 @takes_tensors

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from rlinf.algorithms.checks import expect_choice, expect_shape, takes_tensors
 from rlinf.algorithms.elementwise import at_least_float32
 from rlinf.algorithms.lazy import torch
-from rlinf.algorithms.objectives.critic import Bootstrap, aggregate_q, critic_loss, td_target
+from rlinf.algorithms.objectives.critic import Bootstrap, aggregate_q, td_target
 from rlinf.algorithms.objectives.rows import Aggregate, Rows, coefficient, expect_rows
 from rlinf.core.config import expect_range
 from rlinf.core.data import LossOutput
@@ -91,20 +91,6 @@ def redq_subset(num_critics: int, size: int, generator: torch.Generator) -> Tens
     expect_range("redq_subset(size)", size, 1, num_critics)
     drawn = torch.rand(num_critics, generator=generator, dtype=torch.float64, device=generator.device)
     return drawn.argsort()[:size].sort().values
-
-
-@takes_tensors
-def sac_critic_loss(
-    q: Tensor, target: Tensor, *, huber_delta: float | None = None, weight: Tensor | None = None
-) -> LossOutput[Tensor]:
-    """How far the critics are from `sac_target`.
-
-    L = Σₙ ½ (Qₙ(s, a) − y)²
-
-    Haarnoja et al., "Soft Actor-Critic Algorithms and Applications" (2018), eq. 5, arXiv:1812.05905. Arguments, returns and
-    errors are those of `critic_loss`.
-    """
-    return critic_loss(q, target, huber_delta=huber_delta, weight=weight)
 
 
 @takes_tensors

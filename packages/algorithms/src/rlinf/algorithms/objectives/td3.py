@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from rlinf.algorithms.checks import expect_choice, takes_tensors
 from rlinf.algorithms.elementwise import at_least_float32
 from rlinf.algorithms.lazy import torch
-from rlinf.algorithms.objectives.critic import Bootstrap, aggregate_q, critic_loss, td_target
+from rlinf.algorithms.objectives.critic import Bootstrap, aggregate_q, td_target
 from rlinf.algorithms.objectives.imitation import squared_distance
 from rlinf.algorithms.objectives.rows import Aggregate, Rows, coefficient
 from rlinf.core.config import expect_at_least, expect_range
@@ -84,20 +84,6 @@ def td3_target(
     """
     value = aggregate_q(q_next, aggregate=aggregate, subset=subset)
     return td_target(reward, terminated, value, gamma=gamma, bootstrap=bootstrap)
-
-
-@takes_tensors
-def td3_critic_loss(
-    q: Tensor, target: Tensor, *, huber_delta: float | None = None, weight: Tensor | None = None
-) -> LossOutput[Tensor]:
-    """How far the critics are from `td3_target`.
-
-    L = Σₙ ½ (Qₙ(s, a) − y)²
-
-    Fujimoto et al., "Addressing Function Approximation Error in Actor-Critic Methods" (2018), alg. 1, arXiv:1802.09477, there
-    without the half. Arguments, returns and errors are those of `critic_loss`.
-    """
-    return critic_loss(q, target, huber_delta=huber_delta, weight=weight)
 
 
 @takes_tensors

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rlinf.algorithms.lazy import torch
-from rlinf.algorithms.objectives.iql import iql_actor_loss, iql_critic_loss, iql_target, iql_value_loss
+from rlinf.algorithms.objectives.critic import critic_loss, td_target
+from rlinf.algorithms.objectives.iql import iql_actor_loss, iql_value_loss
 from rlinf.algorithms.off_policy.offline import parts_of
 from rlinf.algorithms.off_policy.settings import TargetCriticSettings
 from rlinf.core.config import expect_range
@@ -62,9 +63,9 @@ class IQL(TargetCriticSettings):
         if part == "critic":
             with torch.no_grad():
                 value_next = policy.state_value(batch.observation_next)
-            target = iql_target(batch.reward, batch.terminated, value_next, gamma=batch.discount, bootstrap=self.bootstrap_type)
+            target = td_target(batch.reward, batch.terminated, value_next, gamma=batch.discount, bootstrap=self.bootstrap_type)
             q = policy.q_values(seen, batch.action)
-            return iql_critic_loss(q, target, huber_delta=self.huber_delta, weight=batch.weight)
+            return critic_loss(q, target, huber_delta=self.huber_delta, weight=batch.weight)
         with torch.no_grad():
             q = learner.target.q_values(seen, batch.action)
         if part == "value":

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rlinf.algorithms.objectives.sac import sac_critic_loss
+from rlinf.algorithms.objectives.critic import critic_loss
 from rlinf.algorithms.off_policy.settings import check_targets, moved
 from rlinf.algorithms.off_policy.soft import SoftActorCritic, q_values
 from rlinf.core.config import expect_at_least
@@ -48,4 +48,4 @@ class SAC(SoftActorCritic):
     def critic_loss(self, learner: Learner, batch: Transitions[Tensor], generator: torch.Generator | None) -> LossOutput[Tensor]:
         target = self.target_value(learner, batch, generator, subsample=self.critic_subsample_size)
         q = q_values(learner.policy, batch.observation, batch.action, generator)
-        return sac_critic_loss(q, target, huber_delta=self.huber_delta, weight=batch.weight)
+        return critic_loss(q, target, huber_delta=self.huber_delta, weight=batch.weight)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rlinf.algorithms.lazy import torch
+from rlinf.algorithms.objectives.critic import critic_loss
 from rlinf.algorithms.objectives.targets import update_due
 from rlinf.algorithms.objectives.td3 import (
     linear_weight,
@@ -14,7 +15,6 @@ from rlinf.algorithms.objectives.td3 import (
     smoothed_action,
     td3_actor_loss,
     td3_bc_actor_loss,
-    td3_critic_loss,
     td3_target,
 )
 from rlinf.algorithms.off_policy.settings import TargetCriticSettings, apart, half_range, moved
@@ -70,7 +70,7 @@ class TwinDelayed(TargetCriticSettings):
                 bootstrap=self.bootstrap_type,
             )
         q = learner.policy.q_values(batch.observation, batch.action)
-        return td3_critic_loss(q, target, huber_delta=self.huber_delta, weight=batch.weight)
+        return critic_loss(q, target, huber_delta=self.huber_delta, weight=batch.weight)
 
     def moved(self, target: Mapping[str, Any], online: Mapping[str, Any], update: int) -> Mapping[str, Any] | None:
         """θ̄ ← (1 − τ) θ̄ + τ θ, whenever the actor was updated."""

@@ -175,12 +175,6 @@ class ImageAugmentation(Augmentation):
 
     training_only: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        try:
-            self.check("")
-        except ConfigError as error:
-            raise ConfigError(error.place.lstrip("."), error.problem, error.remedy) from error
-
     def wrap(self, env: Vector, name: str) -> Vector:
         """The environment, with images that change at random."""
         return EnforceContract(AugmentImages(env, self))

@@ -134,16 +134,11 @@ class Augmentation:
     per_episode: bool = False
     """One draw for an episode instead of one for each step."""
 
-    def check(self, place: str) -> None:
-        """Refuses values outside their ranges.
-
-        Raises:
-            ConfigError: one is.
-        """
-        expect_at_least(f"{place}.shift", self.shift, 0, "4 pixels are usual.")
-        expect_range(f"{place}.crop", self.crop, 0.0, 1.0, open_low=True, remedy="It is a part of the area, such as 0.9.")
+    def __post_init__(self) -> None:
+        expect_at_least("shift", self.shift, 0, "4 pixels are usual.")
+        expect_range("crop", self.crop, 0.0, 1.0, open_low=True, remedy="It is a part of the area, such as 0.9.")
         for name in ("brightness", "contrast", "saturation"):
-            expect_range(f"{place}.{name}", getattr(self, name), 0.0, 1.0, remedy="0.2 is usual.")
+            expect_range(name, getattr(self, name), 0.0, 1.0, remedy="0.2 is usual.")
 
     def apply(self, images: Images, generators: list[np.random.Generator]) -> Images:
         """The images `[N, H, W, 3]`, each changed with its own generator."""
@@ -179,12 +174,11 @@ class AugmentImages(Wrapper):
         augmentation: which changes.
 
     Raises:
-        ConfigError: there are no images, an augmentation that can't be, or one that moves all of an image out of sight.
+        ConfigError: there are no images, or an augmentation moves all of an image out of sight.
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any], augmentation: Augmentation) -> None:
         super().__init__(env)
-        augmentation.check("augmentation")
         self._augmentation = augmentation
         self._keys = _image_keys(env, "augmentation")
         for key in self._keys:

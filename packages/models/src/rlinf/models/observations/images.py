@@ -35,30 +35,6 @@ HALF = (0.5, 0.5, 0.5)
 """Mean and standard deviation that map levels 0 to 255 to −1 to 1."""
 
 
-def to_pixels(
-    images: Any,
-    size: int | tuple[int, int],
-    *,
-    fit: Fit = "stretch",
-    filter: Filter = "bilinear",
-    antialias: bool = True,
-    rounding: Rounding = "pillow",
-    crop_scale: float | None = None,
-    crop_of: CropOf = "sides",
-    mean: Sequence[float] = HALF,
-    std: Sequence[float] = HALF,
-) -> Tensor:
-    """What a vision tower sees of camera images: `standardize` of `fit_images`, whose arguments these are.
-
-    Returns:
-        `[*, 3, h, w]` float32, on the images' device.
-    """
-    fitted = fit_images(
-        images, size, fit=fit, filter=filter, antialias=antialias, rounding=rounding, crop_scale=crop_scale, crop_of=crop_of
-    )
-    return standardize(fitted, mean=mean, std=std)
-
-
 def fit_images(
     images: Any,
     size: int | tuple[int, int],

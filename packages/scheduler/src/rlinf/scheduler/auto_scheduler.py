@@ -15,11 +15,11 @@ class AutoSchedulerConfig:
     """Whether work goes from workers that still have much of it to workers that have drained, within a step."""
 
     policy: Literal["never", "forecast"] = "never"
-    """`never`: everything stays where it was placed. `forecast`: it moves if the step is expected to end sooner for it."""
+    """`never`: responses stay on their rollout worker. `forecast`: they move if that is expected to end the step sooner."""
     hysteresis: float = 1.5
-    """How many times its own cost a move must be worth; more moves less."""
+    """The expected gain of a move must be this many times its cost; a larger value moves less."""
     move_s: float = 0.5
-    """What a move is taken to cost, in seconds, until one was measured."""
+    """The assumed cost of a move, in seconds, until one was measured."""
 
     def __post_init__(self) -> None:
         expect_at_least("hysteresis", self.hysteresis, 1, "1 moves whenever it pays.")

@@ -31,18 +31,19 @@ class PlannerConfig:
     """What `component_placement: auto` and `rlinf plan` go by; see `rlinf.scheduler.planner`."""
 
     profile: str | None = None
-    """What the components cost: a file that `rlinf plan --profile … --write` wrote, a trace, or the folder of a traced run."""
+    """The measured costs of the components: a file that `rlinf plan --profile … --write` wrote, a trace, or the folder of a
+    traced run."""
     pinned: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Components that stay where this says, as in `component_placement`; needed for those on nodes and robots, which `auto` never
-    places."""
+    """Components with a fixed placement, written as in `component_placement`; needed for those on nodes and robots, which `auto`
+    never places."""
     memory: str | None = None
     """Memory of a device, such as `80GiB`; None takes what is known of the devices; where nothing is, any memory will do."""
     chunks: int = 1
-    """Into how many parts the run cuts the items of a step, each of which goes on by itself."""
+    """Into how many parts the run divides the items of a step; each part is passed on as soon as it is ready."""
     stages: int = 1
-    """Into how many parts it cuts the items of components that answer each other, such as `rollout.pipeline_stage_num`."""
+    """Into how many parts the items of components that answer each other are divided, such as `rollout.pipeline_stage_num`."""
     max_lag: int = 0
-    """How many weight versions its items may be behind."""
+    """By how many weight versions items may be older than the weights that they train."""
 
     def __post_init__(self) -> None:
         for name, least in (("chunks", 1), ("stages", 1), ("max_lag", 0)):
@@ -58,7 +59,7 @@ class ClusterConfig:
     backend: Literal["ray", "local"] = "ray"
     """`ray`: one process for each worker. `local`: all workers in this process, in a deterministic order."""
     num_nodes: int = 1
-    """How many machines: 1 is the driver's own; more are nodes of a Ray that runs; 0 is all nodes of it."""
+    """How many machines: 1 is the driver's own; more are nodes of a running Ray; 0 is all its nodes."""
     address: str | None = None
     """A running Ray to join; None takes `RAY_ADDRESS`. Without either, one node starts a Ray of its own on the loopback interface,
     and several join the Ray that `ray start` has started on the driver's node."""
@@ -81,8 +82,8 @@ class ClusterConfig:
     `shared_memory` always. Between nodes they go over TCP. `gloo` and `nccl` force a process group of torch for large tensors of
     messages, on the CPU and on GPUs; `auto` takes NCCL between GPUs of two workers. See `rlinf.scheduler.transport.routes`."""
     heartbeat_s: float = 30.0
-    """When the driver has waited for so long, its log says who waits for what, and again whenever so long has passed; in the first
-    30 s of a run after 3 s already; 0: never."""
+    """After each such time of waiting the driver's log says who waits for what; in the first 30 s of a run already after 3 s. 0:
+    never."""
     stopped_grace_s: float = 60.0
     """How long the process of a worker may be stopped, as by SIGSTOP, before the run ends with a `WorkerError`, or its supervisor
     starts it again; the log names it within seconds. 0: any time, up to the `timeout_s` of the wait for it."""

@@ -41,9 +41,9 @@ class VirtualAccelerators:
     memory: str | None = None
     """What a planner may assume of each one's memory, such as "80GiB"; None if no plan asks for it."""
     model: str = ""
-    """What they are called, such as "H100"; for tables and plans only."""
+    """Their name, such as "H100"; for tables and plans only."""
     type: str = VIRTUAL
-    """The hardware type that they pass for in `node_groups`, such as "NV_GPU"."""
+    """The hardware type that they stand for in `node_groups`, such as "NV_GPU"."""
     cores: int | None = None
     """CPU cores of each node; None takes this machine's."""
     nodes: Mapping[str, VirtualNode] = field(default_factory=dict[str, VirtualNode])

@@ -81,15 +81,16 @@ class ToolLimits:
     """What one tool may take."""
 
     timeout_s: float = 30.0
-    """Seconds of one call, those in which it waits for a place among them."""
+    """Seconds of one call, including the time in which it waits for a place."""
     max_concurrent: int | None = None
     """Calls that run at one time, over all episodes of a worker; null for any number."""
     retries: int = 0
-    """How often a call is repeated that ended with an error of Python; what a tool tells the model is never repeated."""
+    """How often a call is repeated that ended with a Python exception; an error that a tool reports to the model (`ToolError`) is
+    not repeated."""
     cache: int = 0
-    """Of how many different arguments the answers are kept, so that the same call is not run twice; 0 for none."""
+    """For how many different arguments answers are kept, so that the same call is not run twice; 0 for none."""
     max_response_length: int = 65536
-    """Characters of an answer that the model reads; of a longer one the middle is left out, and how much that was is said."""
+    """Characters of an answer that the model reads; the middle of a longer one is replaced by how many were left out."""
 
     def __post_init__(self) -> None:
         expect_range("timeout_s", self.timeout_s, 0.0, 86400.0, open_low=True)

@@ -97,12 +97,12 @@ class RealTimeChunking:
     """
 
     delay: int
-    """d, control steps that pass from an observation to the first action that was decided for it."""
+    """d, control steps from an observation to the first action that was decided for it."""
     execution_horizon: int
     """s, control steps from one decision to the next; from d to the length of a chunk less d."""
     guidance: bool = True
-    """Whether a chunk is made to agree with the one in execution (`rlinf.core.capabilities.RealTimeChunkingPolicy`). Without, the
-    policy decides as if nothing were executed meanwhile, and the robot changes over to another plan in the middle of one."""
+    """Whether a chunk is made to agree with the one in execution (`rlinf.core.capabilities.RealTimeChunkingPolicy`). Without it
+    the policy ignores what is executed meanwhile, and the robot may jump from one plan to another."""
 
     def __post_init__(self) -> None:
         expect_at_least("delay", self.delay, 0)
@@ -152,11 +152,11 @@ class EpisodeProtocol(EvalProtocol):
     max_episode_steps: int | None = None
     """Control steps after which an episode is truncated; None is the environment's own limit."""
     ignore_terminations: bool = False
-    """Whether an episode goes on after the task has ended it."""
+    """Whether an episode continues to its step limit after the task has ended it."""
     mode: Literal["eval", "train"] = "eval"
     """"eval" takes the most likely action, "train" samples as in training."""
     success: Literal["once", "at_end"] = "once"
-    """Whether an episode counts that was solved at any step, or only one that is solved at its last."""
+    """Whether an episode counts as solved if it was solved at any step, or only if it is solved at its last."""
     real_time_chunking: RealTimeChunking | None = dataclasses.field(default=None, metadata=_LATER)
     """How the policy decides while its last chunk is still executed; None where everything stands still while it decides."""
     model: Any = dataclasses.field(default=None, metadata=_LATER)

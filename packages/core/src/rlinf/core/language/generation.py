@@ -21,7 +21,7 @@ class SamplingConfig:
     max_new_tokens: int
     """The longest response."""
     temperature: float = 1.0
-    """By which logits are divided; 0 takes the most likely token."""
+    """The number by which logits are divided; 0 takes the most likely token."""
     top_k: int | None = None
     """Only so many of the likeliest tokens can be drawn; None for all."""
     top_p: float = 1.0

@@ -34,9 +34,10 @@ class ToolWorkersSection:
     """`agent.tool_workers`: what becomes of processes in which tools run, and of their calls."""
 
     max_restarts: int = 3
-    """How often the process of each tool worker is started again that ended; the next end ends the run."""
+    """How often each tool worker is started again after its process ended; once more ends the run."""
     resends: int = 1
-    """How often a call is sent again whose process ended under it; then the model is told, with the outcome "lost"."""
+    """How often a call is sent again if the process ended during it; after that the model reads an error, with the outcome
+    "lost"."""
 
     def __post_init__(self) -> None:
         not_negative(max_restarts=self.max_restarts, resends=self.resends)
@@ -51,21 +52,21 @@ class AgentSection(ToolUseConfig):
     workflow: Workflow = field(metadata=chosen(WORKFLOWS, "workflow_type"))
     """Its own fields."""
     endpoint: EndpointSection | None = None
-    """Where the policy can be reached over HTTP by agents that know nothing but a client; null unless the workflow needs it."""
+    """Where agents can reach the policy over HTTP with an OpenAI client; null unless the workflow needs it."""
     tool_workers: ToolWorkersSection = field(default_factory=ToolWorkersSection)
     """What becomes of tool workers that die. There are some where the component `tools` is placed; without it tools run in the
     rollout workers."""
     max_turns: int = 8
     """How many turns a conversation may have."""
     max_concurrent: int = 512
-    """Episodes that one rollout worker plays at a time; the others wait."""
+    """How many episodes one rollout worker plays at a time; further ones wait."""
     episode_timeout_s: float = 300.0
     """Seconds of one attempt at an episode, from when it begins; then it has failed."""
     attempts: int = 2
     """How often an episode is begun that fails for a reason of its own, such as an error of the workflow."""
     max_failed_share: float = 0.5
     """The largest share of a job's episodes that may fail after all attempts; with more the run ends and shows the first reason.
-    Failed episodes are counted as `rollout/failed`, and nothing is learned from them."""
+    Failed episodes are counted as `rollout/failed`, and are not trained on."""
 
     def __post_init__(self) -> None:
         positive(

@@ -85,25 +85,25 @@ class RunnerConfig:
     """`runner`."""
 
     task_type: str = ""
-    """A registered task type: which sections there are, which workers and which loop. Without it the sections show which it is."""
+    """A registered task type, which determines the sections, the workers and the loop. Without it the sections decide."""
     experiment_name: str
-    """Names the folder of the run."""
+    """The name of the run and of its folder."""
     max_steps: int
-    """How many iterations of roll out and train."""
+    """How many iterations, each of a rollout and training."""
     seed: int = 1
     """The source of all randomness of the run."""
     val_check_interval: int = 10
     """Iterations between evaluations; 0 evaluates only at the end."""
     save_interval: int = 0
-    """Iterations between checkpoints; 0 does not count iterations. The last iteration is always followed by one."""
+    """Iterations between checkpoints; 0 saves by time only (`save_minutes`). There is always one after the last iteration."""
     save_minutes: float = 10.0
-    """Minutes after the last checkpoint from which on the next iteration is followed by one; 0 does not look at the time."""
+    """Minutes after a checkpoint until the next one, which is written at the end of the iteration; 0 does not save by time."""
     keep_checkpoints: int | None = 3
     """How many of the last checkpoints are kept, beside the best and those that are in use; null keeps all."""
     keep_best: bool = True
     """Whether an evaluation that is better than all before is followed by a checkpoint, which is kept as `checkpoints/best`."""
     interrupt_timeout_s: float = 60.0
-    """Seconds that a run has, after Ctrl-C or SIGTERM, to end its iteration and to save; then it ends without."""
+    """Seconds that a run has, after Ctrl-C or SIGTERM, to end its iteration and to save; after that it ends without saving."""
     resume_dir: str | None = None
     """A checkpoint folder (`…/global_step_N`), or that of a run, whose newest one it is, to go on from; `auto`: the newest
     checkpoint of this experiment's own folder, that with the most iterations, or a new start if there is none; null starts anew."""
@@ -206,17 +206,17 @@ class ActorConfig(PublishingConfig):
     """`actor`; its section also holds the fields of the trainer."""
 
     gate: str = "step_zero"
-    """A registered gate: what compares the trainer's log-probabilities with the rollout's before the first update, and names likely
-    causes where they differ."""
+    """A registered gate: the check that compares the trainer's log-probabilities with the rollout's before the first update, and
+    names likely causes if they differ."""
     logprob_tolerance: float | None = None
     """How far the ratio of both probabilities may be from 1; null: 1e-3 in float32, 0.02 in float16, 0.1 in bfloat16, whichever is
     the coarsest of model, trainer and rollout. Engines of one kind in float32 agree to 1e-5."""
     logprob_outliers: float | None = None
     """The share of decisions that may be farther; null: 0 in float32, 0.01 otherwise."""
     offload: bool = False
-    """Whether the actor leaves its devices to others while it does not train: weights, gradients and optimizer state rest in host
-    memory, and come back for each phase. In a reasoning run actors and rollout workers also take turns by the lock of their
-    devices."""
+    """Whether the actor leaves its devices to others while it does not train: weights, gradients and optimizer state are kept in
+    host memory, and loaded again for each phase. In a reasoning run actors and rollout workers also take turns by the lock of
+    their devices."""
 
     def __post_init__(self) -> None:
         TrainingConfig.__post_init__(self)

@@ -60,8 +60,8 @@ class EmbodiedAlgorithmConfig(AlgorithmConfig):
     """`algorithm`; its section also holds the fields of the advantage and of the loss."""
 
     filter_rewards: bool = False
-    """Whether groups whose mean return is outside the two bounds below are left out of training: where every episode succeeds, or
-    every one fails, a comparison within the group teaches nothing. `rollout/filtered_groups` is their share."""
+    """Whether groups whose mean return is outside the two bounds below are left out of training: if all episodes of a group
+    succeed, or all fail, comparing them teaches nothing. `rollout/filtered_groups` is their share."""
     rewards_lower_bound: float | None = None
     """The least mean return of a group that is trained on; null for any. Where success is the only reward and pays 1, it is the
     success rate of the group."""

@@ -20,9 +20,9 @@ class VideoConfig:
     """`env.eval.video_cfg`."""
 
     save_video: bool = True
-    """Whether the last evaluation is filmed."""
+    """Whether a video of the last evaluation is made."""
     failures: int = 0
-    """How many of the episodes that were not solved are played once more at the end, each for a film of its own."""
+    """How many of the episodes that were not solved are played again at the end, each for a video of its own."""
 
     def __post_init__(self) -> None:
         not_negative(failures=self.failures)

@@ -105,18 +105,18 @@ class TrainEnvConfig:
     max_episode_steps: int | None = None
     """Control steps until truncation; null takes the task's own."""
     ignore_terminations: bool = False
-    """Whether an episode goes on after the task has ended it."""
+    """Whether an episode continues to its step limit after the task has ended it."""
     auto_reset: bool = True
-    """Whether an unfinished episode goes on in the next rollout epoch; false resets all at its start."""
+    """Whether an unfinished episode continues in the next rollout epoch; false resets all environments at its start."""
     use_fixed_reset_state_ids: bool = False
     """Whether all episodes that a group begins in one rollout epoch start from the same state, and so can be compared."""
     use_ordered_reset_state_ids: bool = False
-    """Whether the numbered states of the environment are taken in order, one for each group and rollout epoch, not drawn."""
+    """Whether the environment's numbered states are used in order, one for each group and rollout epoch, and not drawn."""
     bootstrap_truncated: bool = True
-    """Whether the critic's value of what would have followed counts where the step limit cut an episode; false where the limit
+    """Whether a truncated episode bootstraps from the critic's value of its final observation; set it to false if the limit
     belongs to the task, so that being slow costs something."""
     wrappers: tuple[WrapperSection, ...] = field(default=(), metadata=TRAINS)
-    """What environments are wrapped in, the first nearest to the simulator: `[{type: latency, steps: 1}]`."""
+    """The wrappers of environments, the first nearest to the simulator: `[{type: latency, steps: 1}]`."""
     data_collection: DataCollectionConfig | None = field(default=None, metadata=TRAINS)
     """Records the episodes of training."""
 
@@ -161,7 +161,7 @@ class EvalEnvConfig:
     tasks: int | tuple[int | str, ...] | None = None
     """Which tasks are played, by number or name; a number n stands for 0 … n − 1, and null leaves the choice to the seed."""
     episodes: int = 64
-    """Episodes of one evaluation, each from an initial state of its own; of each task and seed where there are several."""
+    """Episodes of one evaluation, each from a different initial state; if there are several tasks or seeds, for each of them."""
     final_episodes: int | None = None
     """Episodes of the last evaluation, which the summary reports; null takes `episodes`."""
     init_ids: tuple[int, ...] | None = None
@@ -172,18 +172,18 @@ class EvalEnvConfig:
     """Each plays all episodes once more, with another noise and, for `initial_states: seed`, from other states; null takes that
     of the run."""
     success: Literal["once", "at_end"] = "once"
-    """Whether an episode counts that was solved at any step, or only one that is solved at its last."""
+    """Whether an episode counts as solved if it was solved at any step, or only if it is solved at its last."""
     max_episode_steps: int | None = None
     """Control steps until truncation; null takes the task's own."""
     ignore_terminations: bool = False
-    """Whether an episode goes on after the task has ended it."""
+    """Whether an episode continues to its step limit after the task has ended it."""
     mode: Literal["eval", "train"] = "eval"
     """"eval" takes the most likely action, "train" samples as in training."""
     real_time_chunking: RealTimeChunking | None = None
-    """Lets the policy decide while its last chunk is still executed, as a robot that does not wait does: `{delay: 1,
-    execution_horizon: 2}`. Null: everything stands still while it decides."""
+    """Lets the policy decide while its last chunk is still executed, as on a robot that does not wait: `{delay: 1,
+    execution_horizon: 2}`. Null: the environment waits while the policy decides."""
     wrappers: tuple[WrapperSection, ...] = ()
-    """What environments are wrapped in; those of training where the key is left out. What is for training only does not count."""
+    """The wrappers of environments; those of training, without the ones that are for training only, if the key is left out."""
     data_collection: DataCollectionConfig | None = None
     """Records the episodes of evaluations."""
     video_cfg: VideoConfig = field(default_factory=VideoConfig)
@@ -220,11 +220,11 @@ class EnvSection:
     """`env`."""
 
     max_restarts: int = 3
-    """How often each env worker whose process ends unexpectedly in training is restarted, with the same seeds; its episodes under
-    way are dropped, and what it had not sent of the iteration is played again. 0: it ends the run."""
+    """How often each env worker whose process ends unexpectedly in training is restarted, with the same seeds; its unfinished
+    episodes are dropped, and the part of the iteration that it had not sent is played again. 0: it ends the run."""
     offload: bool = False
-    """Whether environments leave their devices and memory to others while nobody plays in them: they are closed after each rollout
-    and each evaluation, and built again before the next. What building takes is paid each time."""
+    """Whether environments leave their devices and memory to others while they are not used: they are closed after each rollout
+    and each evaluation, and built again before the next, which takes time."""
     train: TrainEnvConfig
     eval: EvalEnvConfig = field(
         metadata=like("train", "env_type", "init_params", "max_episode_steps", "ignore_terminations", "wrappers")
@@ -246,10 +246,11 @@ class RolloutConfig:
     """`rollout`."""
 
     pipeline_stage_num: int = 1
-    """Into how many stages an env worker parts its environments, so that one steps while another awaits its actions."""
+    """Into how many stages an env worker divides its environments, so that one is simulated while the policy decides for
+    another."""
     offload: bool = False
-    """Whether the policy leaves its devices to others while it does not decide: its weights rest in host memory, where they are
-    received, too, and come back for each rollout and each evaluation."""
+    """Whether the policy leaves its devices to others while it does not decide: its weights are kept, and received, in host
+    memory, and loaded again for each rollout and each evaluation."""
     batching: Literal["none", "stage", "waiting"] = "none"
     """Which requests a rollout worker decides for in one pass of the policy. `none`: each by itself. `stage`: those of the same
     pipeline stage of all env workers that it serves; it waits for the last one, and a run can be repeated. `waiting`: those that
@@ -259,13 +260,13 @@ class RolloutConfig:
     batch_wait_ms: float = 0.0
     """How long `waiting` waits for more requests, from the first one on, before the policy decides for those that are there."""
     enable_torch_compile: bool = False
-    """Whether what the policy repeats for each decision, the denoising step of a π0 or a GR00T, is compiled by `torch.compile`: at
-    its first use, which takes a minute or more, and anew for each number of rows."""
+    """Whether the denoising step of a π0 or a GR00T is compiled by `torch.compile`: at its first use, which takes a minute or
+    more, and again for each number of rows."""
     enable_cuda_graph: bool = False
     """Whether what is compiled is also captured as a CUDA graph (`reduce-overhead`); without a GPU nothing is."""
     max_lag: int = 0
-    """By how many weight updates a decision may be older than the weights that it trains; so many iterations are played ahead, with
-    the newest weights as soon as they are there. 0 is synchronous: environments wait while the actor trains."""
+    """By how many weight updates a decision may be older than the weights that it trains. That many iterations are played ahead,
+    with new weights as soon as they arrive. 0 is synchronous: environments wait while the actor trains."""
 
     def __post_init__(self) -> None:
         positive(pipeline_stage_num=self.pipeline_stage_num, max_batched_requests=self.max_batched_requests)
@@ -364,8 +365,8 @@ class EmbodiedRunnerConfig(RunnerConfig):
     """`runner`."""
 
     use_training_pipeline: bool = False
-    """Whether the actor takes the first update epoch of an iteration while its rollout goes on: on each rollout epoch as soon as
-    that is played, with the advantages of that rollout epoch alone. Later update epochs see the whole iteration."""
+    """Whether the actor makes the first update epoch of an iteration during its rollout: on each rollout epoch as soon as that is
+    played, with the advantages of that rollout epoch alone. Later update epochs use the whole iteration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,7 +36,8 @@ class ReasoningRunnerConfig(RunnerConfig):
     """`runner`."""
 
     transcripts: int = 2
-    """Problems of each iteration whose responses are written to `transcripts.jsonl`; those of evaluations all are."""
+    """For how many problems of each iteration responses are written to `transcripts.jsonl`; those of evaluations are all
+    written."""
     export: bool = True
     """Whether the last checkpoint gets `actor/huggingface`: model and tokenizer as transformers reads them, adapters merged."""
 
@@ -65,8 +66,8 @@ class DataConfig:
     """Tokens of the longest prompt, those of pictures among them; null for as many as leave room for
     `rollout.sampling_params.max_new_tokens` in what the generator can hold."""
     filter_overlong_prompts: bool = True
-    """Whether problems with longer prompts are left out, and counted as `data/overlong_prompts`; otherwise the first one is named
-    with its file and line, and the run does not begin."""
+    """Whether problems with longer prompts are left out, and counted as `data/overlong_prompts`; otherwise the run is refused,
+    and the error names the first one with its file and line."""
 
     def __post_init__(self) -> None:
         positive(
@@ -94,18 +95,18 @@ class GenerationConfig:
     group_size: int = 8
     """Responses to each problem; they form a group."""
     max_lag: int = 0
-    """By how many weight updates a trained token may be older than the weights that it trains; so many iterations the rollout
-    runs ahead. 0 is synchronous."""
+    """By how many weight updates a token may be older than the weights that it trains. The rollout runs ahead by that many
+    iterations. 0 is synchronous."""
     oversample: float = 1.0
-    """How many times more groups are begun than are needed. When enough have ended, the rest are aborted, and come first in the
-    next iteration, where they are not aborted again. Which end first is the engine's affair: with `hf`, whose requests all go on
-    at the same pace, the shorter ones, and the run can be repeated; with others only 1 is sure to give the same run again."""
+    """How many times as many groups are begun as are needed. When enough have ended, the rest are aborted, and come first in the
+    next iteration, where they are not aborted again. Which groups end first depends on the engine: with `hf` the shorter ones,
+    and the run can be repeated; with others only 1 is sure to give the same run again."""
     partial_lag: int = 0
-    """By how many more weight updates than `max_lag` a token may be older in a group that was aborted (`oversample`): those go on
-    from what they had written, unless that would be older still when it is trained on. `max_lag` + 1 is enough for all; with 0 they
-    begin anew, single responses only if the weights are no longer the same. Episodes of agents are suspended where they are: turns
-    are cut and go on, calls of tools that are under way go on meanwhile. After a restart from a checkpoint responses go on exactly,
-    and episodes begin anew; `rollout/discarded_tokens` counts what that costs."""
+    """By how many more weight updates than `max_lag` a token may be older in a group that was aborted (`oversample`). Such groups
+    continue from the tokens that they have, unless these would be older still when they are trained on. `max_lag` + 1 is enough
+    for all; with 0 they begin again (single responses only if the weights have changed). Episodes of agents are suspended: turns
+    are cut and continued later, and running calls of tools continue meanwhile. After a restart from a checkpoint responses
+    continue exactly, and episodes begin again; `rollout/discarded_tokens` counts the tokens that this costs."""
     max_restarts: int = 3
     """How often each rollout worker whose process ends unexpectedly is restarted; its samples are generated anew."""
 
@@ -127,9 +128,9 @@ class OverlongConfig:
     max_length: int
     """From how many tokens on the whole penalty is due."""
     cache: int
-    """Over how many tokens before that it grows."""
+    """Over how many tokens before that the penalty grows."""
     weight: float = 1.0
-    """What the whole penalty takes from the reward."""
+    """The full penalty, which is subtracted from the reward."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.cache <= self.max_length:
@@ -146,16 +147,16 @@ class RewardConfig:
     reward: Reward | SampleReward = field(metadata=chosen(REWARDS, "reward_type"))
     """The reward's own fields."""
     success: float = 1.0
-    """From which reward on, before the penalty of length, a response counts as right; has to be said of a model's opinion."""
+    """The reward, before the penalty of length, from which on a response counts as right; must be set if a model scores."""
     success_part: str | None = None
     """The part of a composite reward that alone decides, before its weight, whether a response is right; null for the sum. It may
     weigh 0."""
     overlong: OverlongConfig | None = None
     """The penalty of length; null for none."""
     max_concurrent: int = 64
-    """Groups that a reward which waits, such as a judge behind a network, is asked about at a time by each worker."""
+    """For how many groups at a time each worker calls an async reward, such as a judge behind a network."""
     group_timeout_s: float = 300.0
-    """Seconds that a reward may take for one group, whether it waits, blocks or computes."""
+    """Seconds that a reward may take for one group, waiting and computing."""
 
     def __post_init__(self) -> None:
         positive(max_concurrent=self.max_concurrent)
@@ -190,7 +191,7 @@ class DynamicSamplingConfig:
     """
 
     max_waves: int = 4
-    """How often groups are drawn for one iteration; then it trains on what it has."""
+    """How often groups are drawn for one iteration; after that it trains on those that it has."""
 
     def __post_init__(self) -> None:
         positive(max_waves=self.max_waves)
@@ -211,12 +212,12 @@ class ReasoningAlgorithmConfig(AlgorithmConfig):
     update_epoch: int = 1
     """How often each response is used in one iteration."""
     dynamic_sampling: DynamicSamplingConfig | None = None
-    """Whether groups without a difference are replaced; null keeps them. Where too few are found, an iteration takes fewer
-    optimizer steps, so that a run may end before its learning rate has fallen as far as its schedule says;
-    `actor.optim.total_training_steps` says over how many steps it shall."""
+    """Whether groups whose members all have the same reward are replaced; null keeps them. If too few are found, an iteration
+    takes fewer optimizer steps, so a run may end before its learning rate has fallen as far as scheduled; set
+    `actor.optim.total_training_steps` to the number of steps over which it should fall."""
     overlong_filtering: bool = False
-    """Whether responses that `rollout.sampling_params.max_new_tokens` cut off are kept out of the loss (DAPO, §3.4): nobody knows
-    how they would have ended. They still count in the statistics of their group; `rollout/overlong_filtered` is their share."""
+    """Whether responses that `rollout.sampling_params.max_new_tokens` cut off are kept out of the loss (DAPO, §3.4), because
+    their end is unknown. They still count in the statistics of their group; `rollout/overlong_filtered` is their share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

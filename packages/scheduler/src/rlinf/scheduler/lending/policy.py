@@ -77,7 +77,7 @@ class Forecast:
     """
 
     hysteresis: float = 1.5
-    """How many times its own cost a move must be worth; more moves less."""
+    """The expected gain of a move must be this many times its cost; a larger value moves less."""
 
     def __post_init__(self) -> None:
         expect_at_least("hysteresis", self.hysteresis, 1, "1 moves whenever it pays.")

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
 
-from rlinf.core.data import ArraySpec, LossOutput
+from rlinf.core.data import ArraySpec, EnvSpec, LossOutput
 from rlinf.core.data.offline import OfflineEpisode
+from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
 from rlinf.runners.embodied_sft.demonstrations import Demonstrations, Imitation, held_out
-from rlinf.runners.embodied_sft.fitting import Fitting
+from rlinf.runners.embodied_sft.fitting import Fitting, other_shapes
+
+CAMERAS = ("main_images", "wrist_images", "extra_view_images")
+
+
+@dataclass(frozen=True)
+class Traits:
+    """The configuration of a model of which only its traits are known."""
+
+    traits: PolicyTraits
 
 
 def an_episode(number, length, task="push", last=True):
@@ -137,3 +148,43 @@ def test_the_policy_is_shown_observations_actions_mask_and_task():
 def test_a_tenth_is_held_out_but_at_least_one():
     assert [held_out(n, None) for n in (1, 5, 25)] == [1, 1, 2]
     assert held_out(25, 7) == 7
+
+
+def spec_of(**cameras):
+    """A side with cameras, by the shapes of their pictures."""
+    seen = {name: ArraySpec(shape=shape, dtype="uint8") for name, shape in cameras.items()}
+    return EnvSpec(observation=seen, action=ArraySpec(shape=(2,), dtype="float32"), max_episode_steps=9)
+
+
+@pytest.mark.parametrize(
+    ("traits", "of_env", "recorded", "shown", "lacking"),
+    [
+        ({"any_observation": CAMERAS}, False, ("main_images", "wrist_images"), ("main_images",), "wrist_images"),
+        ({"any_observation": CAMERAS}, False, ("main_images",), ("main_images", "wrist_images"), None),
+        ({"any_observation": CAMERAS}, True, ("main_images",), ("main_images", "wrist_images"), "wrist_images"),
+        ({"any_observation": CAMERAS, "observations": ("main_images",)}, False, CAMERAS, ("main_images",), None),
+        ({"observations": ("main_images",), "optional_observations": CAMERAS[1:]}, False, CAMERAS, CAMERAS[:2], CAMERAS[2]),
+        ({"observations": ("main_images",)}, False, CAMERAS, ("main_images",), None),
+    ],
+)
+def test_a_camera_that_one_side_lacks_is_refused_with_both(traits, of_env, recorded, shown, lacking):
+    model = SimpleNamespace(model_type="eyes", config=Traits(PolicyTraits(**traits)))
+    side = [spec_of(**dict.fromkeys(names, (8, 8, 3))) for names in (recorded, shown)]
+    source = SimpleNamespace(name="a folder", spec=side[0], features=())
+    fit = Fitting(cast("Any", model), cast("Any", None), cast("Any", source), None, "data")
+    told = [str(fault) for fault in fit.unfit_for_env("env.eval", "table", side[1], of_env=of_env)]
+    if lacking is None:
+        assert told == []
+        return
+    (fault,) = told
+    assert fault.startswith("data.keys: " if of_env else "env.eval.init_params: ")
+    assert f"and {lacking} is on one side only: 'a folder' has {', '.join(recorded)}, and env.eval.env_type 'table' " in fault
+    assert fault.endswith(f"{', '.join(shown)}. Choose the environment that it was recorded in.")
+
+
+def test_pictures_may_have_another_size_but_not_another_number_of_views():
+    source = SimpleNamespace(name="a folder", spec=spec_of(main_images=(8, 8, 3), extra_view_images=(2, 8, 8, 3)))
+    assert not list(other_shapes(cast("Any", source), "data", "env", spec_of(main_images=(64, 48, 3)), any_size=True))
+    one = spec_of(main_images=(8, 8, 3), extra_view_images=(1, 64, 64, 3))
+    (fault,) = other_shapes(cast("Any", source), "data", "env", one, any_size=True)
+    assert str(fault).startswith("data.keys.extra_view_images: 'extra_view_images' of 'a folder' has the shape [2, 8, 8, 3]")

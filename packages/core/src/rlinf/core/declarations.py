@@ -85,6 +85,8 @@ class PolicyTraits:
     """The keys that it can't do without, such as `main_images`; it may look at others, too."""
     any_observation: tuple[str, ...] = ()
     """Keys of which it needs one at least, such as those of cameras; () if there are none."""
+    optional_observations: tuple[str, ...] = ()
+    """Keys that it is built for where they are there, and can't do without then."""
     chunk: int | None = None
     """K, the control steps of a decision."""
     largest_action: int | None = None

@@ -90,6 +90,7 @@ class PiConfig:
         return acting(
             critic=self.add_value_head,
             observations=("main_images", "states", "task_descriptions"),
+            optional_observations=("wrist_images", "extra_view_images"),
             chunk=self.num_action_chunks,
             largest_action=self.max_action_dim or (None if self._preset is None else self._preset.max_action_dim),
             largest_action_key="max_action_dim",

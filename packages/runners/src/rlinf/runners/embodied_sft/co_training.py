@@ -109,4 +109,4 @@ def check_co_training(cfg: EmbodiedConfig) -> None:
     refuse(list(fit.unfit_for_model()))
     refuse(list(fit.not_finite()))
     spec = described(cfg.env.train)
-    refuse([*fit.unknown_keys(spec), *fit.unfit_for_env("env.train", cfg.env.train.env_type, spec)])
+    refuse([*fit.unknown_keys(spec), *fit.unfit_for_env("env.train", cfg.env.train.env_type, spec, of_env=True)])

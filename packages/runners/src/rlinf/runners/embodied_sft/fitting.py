@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -126,8 +126,15 @@ class Fitting:
             problem = f"a chunk of {chunk} steps, and the longest episode of '{source.name}' has {longest}"
             yield ConfigError(key, problem, f"Use at most {longest}.")
 
-    def unfit_for_env(self, section: str, env_type: str, env: EnvSpec) -> Iterator[ConfigError]:
-        """Other actions and other observations than those of a simulator, whose section is named."""
+    def unfit_for_env(self, section: str, env_type: str, env: EnvSpec, *, of_env: bool = False) -> Iterator[ConfigError]:
+        """Other actions and other observations than those of a simulator.
+
+        Args:
+            section: that of the simulator.
+            env_type: its name.
+            env: what it shows and takes.
+            of_env: whether the policy is built for what the simulator shows, and not for what the dataset has.
+        """
         theirs = f"{section}.env_type '{env_type}'"
         # Policies resize pictures.
         yield from other_shapes(self.source, self.place, theirs, env, any_size=True)
@@ -135,6 +142,27 @@ class Fitting:
             if key not in env.observation:
                 problem = f"'{self.model.model_type}' sees '{key}', and {theirs} has {', '.join(sorted(env.observation))}"
                 yield ConfigError(f"{section}.init_params", problem, "Choose the environment that it was recorded in.")
+        yield from self._other_cameras(section, theirs, env, of_env=of_env)
+
+    def _other_cameras(self, section: str, theirs: str, env: EnvSpec, *, of_env: bool) -> Iterator[ConfigError]:
+        """Cameras for which the policy is built, as one side has them, and that the other side lacks."""
+        traits = traits_of(self.model.config)
+        named = any(key in _CAMERAS for key in traits.observations or ())
+        # One that names its cameras sees no others of `any_observation`.
+        seen = {*traits.optional_observations, *(() if named else traits.any_observation)}
+        recorded, shown = ([key for key in _CAMERAS if key in spec.observation] for spec in (self.source.spec, env))
+        built, other = (shown, recorded) if of_env else (recorded, shown)
+        lacking = [key for key in built if key in seen and key not in other]
+        if lacking:
+            sides = f"'{self.source.name}' has {_listed(recorded)}, and {theirs} {_listed(shown)}"
+            missing = f"and {_listed(lacking)} is on one side only: {sides}"
+            problem = f"'{self.model.model_type}' is built for the cameras that it finds, {missing}"
+            remedy = "Choose the environment that it was recorded in."
+            yield ConfigError(f"{self.place}.keys" if of_env else f"{section}.init_params", problem, remedy)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) or "none"
 
 
 def other_shapes(source: OfflineSource, place: str, theirs: str, env: EnvSpec, *, any_size: bool) -> Iterator[ConfigError]:
@@ -153,7 +181,9 @@ def other_shapes(source: OfflineSource, place: str, theirs: str, env: EnvSpec, *
         yield ConfigError(f"{place}.action", problem, remedy)
     for key in sorted({*data.observation} & {*env.observation} - {TEXTS}):
         recorded, simulated = data.observation[key].shape, env.observation[key].shape
-        resized = any_size and len(recorded) == len(simulated) >= _IMAGE_AXES
+        # Views in front and colours behind stay: of another number of either, nothing can be made.
+        alike = (recorded[:-_IMAGE_AXES], recorded[-1:]) == (simulated[:-_IMAGE_AXES], simulated[-1:])
+        resized = any_size and len(recorded) == len(simulated) >= _IMAGE_AXES and alike
         if recorded != simulated and not resized:
             problem = f"'{key}' of {ours} has the shape {list(recorded)}, that of {theirs} {list(simulated)}"
             yield ConfigError(f"{place}.keys.{key}", problem, remedy)

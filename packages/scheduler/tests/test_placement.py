@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from rlinf.scheduler import (
     PlacementStrategy,
 )
 from rlinf.scheduler.hardware import Inventory, NodeGroup
+from rlinf.scheduler.node_groups import CLUSTER
 from rlinf.scheduler.placement import PlacementMode
 from rlinf.scheduler.placement.grammar import parse
 
@@ -311,18 +313,52 @@ def test_uneven_counts_are_refused_with_a_way_out() -> None:
         parse({"a": "0-2:0-4"}, EIGHT)
 
 
+@pytest.mark.parametrize(
+    ("cores", "virtual", "written", "threads"),
+    [
+        # Six processes on one accelerator; each by itself would have all cores.
+        (16, False, {"actor,rollout": "0", "env": "0:0-3"}, {"actor": 2, "rollout": 2, "env": 2}),
+        (16, False, {"actor": "0", "env": {"node_group": "node", "placement": "0:0-2"}}, {"actor": 4, "env": 4}),
+        # Alone it has what it had, and never less than one.
+        (16, False, {"actor": "0"}, {"actor": 16}),
+        (2, False, {"actor,rollout": "0", "env": "0:0-3"}, {"actor": 1, "rollout": 1, "env": 1}),
+        # Virtual ones are a core each, as they were: threads decide roundings.
+        (2, True, {"actor": "0", "rollout": "0", "env": "0:0-3"}, {"actor": 1, "rollout": 1, "env": 1}),
+    ],
+)
+def test_the_processes_of_a_run_plan_no_more_threads_than_cores(
+    cores: int, virtual: bool, written: Any, threads: dict[str, int]
+) -> None:
+    node = Node(cores=cores, accelerators=1, virtual=virtual)
+    placement = HybridComponentPlacement({"cluster": {"component_placement": written}}, Inventory.of(node))
+    found = {name: [plan.threads for plan in placement.plan(name)] for name in placement.components}
+    assert {name: set(counts) for name, counts in found.items()} == {name: {count} for name, count in threads.items()}
+    assert sum(map(sum, found.values())) <= max(cores, sum(map(len, found.values())))
+
+
+@pytest.mark.parametrize("virtual", [False, True])
+def test_a_node_group_can_say_how_many_threads_its_processes_have(virtual: bool) -> None:
+    inventory = Inventory.of(Node(cores=16, accelerators=1, virtual=virtual))
+    inventory.groups[CLUSTER] = replace(inventory.groups[CLUSTER], env_vars={0: {"OMP_NUM_THREADS": "12"}})
+    placement = HybridComponentPlacement({"cluster": {"component_placement": {"actor,rollout": "0"}}}, inventory)
+    assert [plan.threads for name in ("actor", "rollout") for plan in placement.plan(name)] == [12, 12]
+    inventory.groups[CLUSTER] = replace(inventory.groups[CLUSTER], env_vars={0: {"OMP_NUM_THREADS": "many"}})
+    with pytest.raises(PlacementError, match=r"^cluster\.node_groups: cluster: OMP_NUM_THREADS: expected .*, found 'many'"):
+        placement.get_strategy("actor").plan(inventory, place="")
+
+
 def test_the_table_of_several_nodes() -> None:
     written = {"actor,rollout": "all", "env": "0-1:0-3", "reward": {"node_group": "node", "placement": "1:0-1"}}
     placement = HybridComponentPlacement({"cluster": {"component_placement": written}}, cluster_of(2, 2))
     assert placement.describe() == (
         "2 nodes with 16 CPU cores and 4 accelerators (0-3)\n"
-        "node 0: 32 threads planned on 8 cores\n"
-        "  accelerator 0           actor[0] (4 threads), rollout[0] (4 threads), env[0-1] (4 threads)\n"
-        "  accelerator 1           actor[1] (4 threads), rollout[1] (4 threads), env[2-3] (4 threads)\n"
-        "node 1: 24 threads planned on 8 cores\n"
-        "  accelerator 2           actor[2] (4 threads), rollout[2] (4 threads)\n"
-        "  accelerator 3           actor[3] (4 threads), rollout[3] (4 threads)\n"
-        "  node 1                  reward[0-1] (4 threads)"
+        "node 0: 8 threads planned on 8 cores\n"
+        "  accelerator 0           actor[0] (1 thread), rollout[0] (1 thread), env[0-1] (1 thread)\n"
+        "  accelerator 1           actor[1] (1 thread), rollout[1] (1 thread), env[2-3] (1 thread)\n"
+        "node 1: 6 threads planned on 8 cores\n"
+        "  accelerator 2           actor[2] (1 thread), rollout[2] (1 thread)\n"
+        "  accelerator 3           actor[3] (1 thread), rollout[3] (1 thread)\n"
+        "  node 1                  reward[0-1] (1 thread)"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import assume, given, settings
@@ -147,7 +148,13 @@ def test_the_order_of_keys_changes_nothing(case: tuple[Inventory, dict[str, Any]
         assert one is not None
         assert other is not None
         assert one.plan(component) == other.plan(component)
-        assert one.plan(component) == placed(inventory, {component: written[component]}).plan(component)  # type: ignore[union-attr]
+        alone = placed(inventory, {component: written[component]})
+        assert alone is not None
+        # Others take threads, and change nothing else.
+        assert [replace(plan, threads=0) for plan in one.plan(component)] == [
+            replace(plan, threads=0) for plan in alone.plan(component)
+        ]
+        assert all(plan.threads <= own.threads for plan, own in zip(one.plan(component), alone.plan(component), strict=True))
 
 
 @given(cases())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from pathlib import Path
@@ -18,6 +19,7 @@ from rlinf.scheduler.placement.strategies import (
     NodePlacementStrategy,
     PlacementStrategy,
     ProcessPlan,
+    WithinCores,
 )
 from rlinf.scheduler.placement.table import FEW_ROWS, draw
 from rlinf.scheduler.ranks import format_ranks
@@ -85,6 +87,7 @@ class ComponentPlacement(ABC):
         self._chosen_by = told
         self._specs = parse(chosen, self._inventory)
         self._plans: dict[str, tuple[ProcessPlan, ...]] = {}
+        self._processes: Mapping[int, int] | None = None
 
     @property
     @abstractmethod
@@ -122,6 +125,14 @@ class ComponentPlacement(ABC):
         if component not in self._plans:
             self._plans[component] = self.get_strategy(component).plan(self._inventory, place=f"{PLACE}.{component}")
         return self._plans[component]
+
+    def _within_cores(self, strategy: PlacementStrategy) -> PlacementStrategy:
+        """The same, with threads for which all components of the run leave room."""
+        if self._processes is None:
+            # By what is written, as every rank list is one process, whoever launches it.
+            homes = (spec.pool.resources[ranks[0]].node for spec in self._specs.values() for ranks in spec.resources)
+            self._processes = Counter(homes)
+        return WithinCores(strategy, self._processes)
 
     def check(self, *, simulated: bool) -> None:
         """Plans all components.
@@ -180,7 +191,7 @@ class HybridComponentPlacement(ComponentPlacement):
 
     def get_strategy(self, component: str) -> PlacementStrategy:
         """The strategy to launch a component with."""
-        return as_written(self.spec(component))
+        return self._within_cores(as_written(self.spec(component)))
 
 
 def _check_names(written: Mapping[str, Any], required: Sequence[str], optional: Sequence[str]) -> None:

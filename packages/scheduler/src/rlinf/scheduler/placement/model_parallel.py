@@ -104,12 +104,13 @@ class ModelParallelComponentPlacement(ComponentPlacement):
         """The strategy to launch a component with."""
         spec = self.spec(component)
         if component not in self._devices:
-            return as_written(spec)
+            return self._within_cores(as_written(spec))
         first, last = spec.resources[0][0], spec.resources[-1][-1]
         # A trainer has a process on each accelerator, an engine one for each copy of its model.
         if component != "rollout":
-            return PackedPlacementStrategy(first, last, node_group=spec.pool.labels)
-        return PackedPlacementStrategy(first, last, self._parallel["rollout"].size, self._stride(), spec.pool.labels)
+            return self._within_cores(PackedPlacementStrategy(first, last, node_group=spec.pool.labels))
+        packed = PackedPlacementStrategy(first, last, self._parallel["rollout"].size, self._stride(), spec.pool.labels)
+        return self._within_cores(packed)
 
     def _models(self) -> list[str]:
         return [name for name in self.components if name in MODELS]

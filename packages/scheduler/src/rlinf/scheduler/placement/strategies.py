@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
 
 from rlinf.core.errors import PlacementError
 from rlinf.scheduler.hardware.inventory import Inventory, Labels, Pool, Resource
 from rlinf.scheduler.hardware.node import ACCELERATOR, Device, Node
 from rlinf.scheduler.node_groups import CLUSTER
 from rlinf.scheduler.ranks import format_ranks
+
+_THREADS: Final = "OMP_NUM_THREADS"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +161,38 @@ class NodePlacementStrategy:
             )
             for rank, resource in enumerate(chosen)
         )
+
+
+class WithinCores:
+    """Plans as another strategy, with threads that leave cores for all processes of the run that a node has.
+
+    A group of processes alone knows of no others, and on a node with accelerators of its own each would plan the whole share of its
+    devices: six on one accelerator six times all cores. Elsewhere threads stay as they are: what they add up to decides roundings.
+    `OMP_NUM_THREADS` among the variables of a node group stands above both.
+
+    Args:
+        strategy: where the processes go.
+        processes: how many the whole run has on each node.
+    """
+
+    def __init__(self, strategy: PlacementStrategy, processes: Mapping[int, int]) -> None:
+        self.strategy = strategy
+        self.processes = processes
+
+    def plan(self, cluster: Node | Inventory, *, place: str) -> tuple[ProcessPlan, ...]:
+        inventory = Inventory.of(cluster)
+        return tuple(replace(plan, threads=self._threads(inventory, plan)) for plan in self.strategy.plan(cluster, place=place))
+
+    def _threads(self, inventory: Inventory, plan: ProcessPlan) -> int:
+        node, said = inventory.nodes[plan.node], inventory.groups[plan.node_group].env_vars.get(plan.node, {}).get(_THREADS)
+        if said is not None:
+            if not said.isdecimal() or not int(said):
+                problem = f"{_THREADS}: expected a whole number, at least 1, found {said!r}"
+                raise PlacementError(f"cluster.node_groups: {plan.node_group}", problem, "Mend it, or leave it out.")
+            return int(said)
+        if node.virtual or not node.accelerators:
+            return plan.threads
+        return min(plan.threads, max(1, node.cores // self.processes[plan.node]))
 
 
 def _hardware_pool(cluster: Node | Inventory, labels: Labels, ranks: Sequence[int], place: str) -> Pool:

@@ -153,13 +153,13 @@ class Estimator(ABC):
     """An advantage by name: it works on a trajectory, or on the tensors themselves."""
 
     normalize_advantages: bool | Normalization = field(default=False, kw_only=True)
-    """Over what advantages get mean 0 and variance 1: "batch" (or true), all unmasked decisions of all ranks; "group", those of the
-    rows of a group; "none" (or false). Targets never do."""
+    """Over which decisions advantages are normalised to mean 0 and variance 1: "batch" (or true), all unmasked decisions of all
+    ranks; "group", those of the rows of a group; "none" (or false). Targets are never normalised."""
 
     loss_scale: LossScale = field(default="none", kw_only=True)
-    """What counts once in a loss, however many decisions it has: a group ("group"), an episode with all its turns and agents
-    ("episode"), a row, which is an agent's branch ("agent"), each of its turns ("turn"); for the aggregation `token-mean`, see
-    `loss_scale`. By "none", each decision."""
+    """Which unit counts once in a loss, however many decisions it has: a group ("group"), an episode with all its turns and
+    agents ("episode"), a row, which is an agent's branch ("agent"), or each of its turns ("turn"); for the aggregation
+    `token-mean`, see `loss_scale`. With "none", each decision counts once."""
 
     def __post_init__(self) -> None:
         expect_choice("loss_scale", self.loss_scale, get_args(LossScale))

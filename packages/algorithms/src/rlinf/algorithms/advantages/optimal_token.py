@@ -97,7 +97,7 @@ class OptimalTokenBaseline(Estimator):
     gamma: float = 1.0
     """Discount of one decision, in [0, 1]."""
     handle_zero_tail: bool = True
-    """Whether the baseline is 0 where only one row of the group goes on."""
+    """Whether the baseline is 0 where only one row of the group continues."""
     eps: float = EPSILON
     """What is added to the sum of weights, > 0."""
 

@@ -123,11 +123,11 @@ class PolicyLoss(ABC):
     entropy_bonus: float = field(default=0.0, kw_only=True)
     """c_H, the weight of the entropy."""
     entropy_type: Granularity | None = field(default=None, kw_only=True)
-    """What entropies are added up to; see `at_granularity`. None leaves them as the model gives them. The parts of a
-    decision that are left are averaged."""
+    """The granularity to which entropies are added up; see `at_granularity`. None leaves them as the model gives them. The
+    remaining parts of a decision are averaged."""
     logprob_type: Granularity | None = field(default=None, kw_only=True)
-    """What log-probabilities are added up to; see `at_granularity`. None leaves them as the model gives them. Each of
-    the parts of a decision that are left has a ratio."""
+    """The granularity to which log-probabilities are added up; see `at_granularity`. None leaves them as the model gives them.
+    Each remaining part of a decision has a ratio of its own."""
     kl_beta: float = field(default=0.0, kw_only=True)
     """β, the weight of the divergence from the reference policy."""
     kl_type: KLType = field(default="low_var_kl", kw_only=True)

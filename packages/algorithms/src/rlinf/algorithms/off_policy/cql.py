@@ -33,7 +33,7 @@ class CQL(SoftActorCritic):
     """
 
     cql_alpha: float = 5.0
-    """How much it counts to be conservative, beside ½ δ² of each critic; with `cql_gap`, at the start."""
+    """The weight of the conservative term, compared with ½ δ² of each critic; with `cql_gap`, its initial value."""
     cql_gap: float | None = None
     """How much higher than the data's other actions may be valued, in units of value: `cql_alpha` is learned, so that it is that
     (eq. 30). null keeps it fixed."""

@@ -29,8 +29,8 @@ class SAC(SoftActorCritic):
     """
 
     critic_subsample_size: int | None = None
-    """How many target critics, drawn anew for each update, are asked; null for all. With `actor.model.num_q_heads: 10`, 2 of them
-    and `actor_agg_q: mean` this is REDQ."""
+    """How many target critics, drawn anew for each update, make a target; null for all. With `actor.model.num_q_heads: 10`, 2 of
+    them and `actor_agg_q: mean` this is REDQ."""
     tau: float = 0.005
     """How far target weights go towards the weights."""
     target_update_freq: int = 1

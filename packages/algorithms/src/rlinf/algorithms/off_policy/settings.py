@@ -25,7 +25,8 @@ class CriticSettings:
     agg_q: Aggregate = "min"
     """How critics become one value, which is learned from."""
     bootstrap_type: Bootstrap = "standard"
-    """"standard" ends with a terminated episode; "always" counts what follows, too, for tasks that go on after success."""
+    """"standard" bootstraps unless the task ended the episode; "always" bootstraps in either case, for tasks that continue after
+    success."""
     huber_delta: float | None = None
     """Beyond which error the critics' loss is linear; null for the square alone."""
 

@@ -207,7 +207,7 @@ class SearchR1(_Search):
     format_score: float = 0.0
     """The score of a wrong answer in the right tags."""
     max_tags: int = 10
-    """So many opening, or closing, answer tags are all right."""
+    """How many opening, or closing, answer tags are allowed."""
     divisor: float = 4.0
     """What a right answer is divided by where there are more."""
     substring: bool = False

@@ -31,7 +31,7 @@ class Math(IsolatedReward):
     min_val: float = -1.0
     """The score of a wrong answer, of none, and of one that can't be verified in time, before `reward_scale`."""
     reward_scale: float = 1.0
-    """What scores are multiplied by."""
+    """The factor of scores."""
     extraction: Literal["boxed", "any"] = "any"
     """Whether an answer counts only in a box."""
     after: str = ""

@@ -45,7 +45,7 @@ class OpenAIEndpointConfig:
     """Sessions of clients that opened none; of more, the one that was silent longest is forgotten."""
 
     max_rated: int = 4096
-    """Rated answers that wait for whoever learns from them; of more, the oldest is forgotten."""
+    """How many rated answers wait to be learned from; with more the oldest is dropped."""
 
     def __post_init__(self) -> None:
         expect_range("max_rated", self.max_rated, 1, 2**24)

@@ -35,8 +35,8 @@ class FSDPTrainerConfig:
     turns that branches share, is computed once for each micro-batch, as a tree. Log-probabilities are the same; attention then
     takes a dense mask, quadratic in the columns of the longest tree. `train/shared_tokens` is the share that is not computed."""
     reference: Literal["none", "device", "cpu", "adapters"] = "none"
-    """The reference policy: none; the weights at the start, kept beside the weights or in host memory, and swapped in when it is
-    asked; or the policy without its adapters, which costs nothing."""
+    """The reference policy: none; the initial weights, kept on the device or in host memory and swapped in for scoring; or the
+    policy without its adapters, which costs nothing."""
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     """How checkpoints are written."""
 

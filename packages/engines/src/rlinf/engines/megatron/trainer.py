@@ -35,7 +35,7 @@ class MegatronTrainerConfig(Parallelism):
     """Micro-batches are parted into such of whole rows that, packed, have no more columns than that; a longer row goes alone. None
     takes micro-batches as they are given, padding included."""
     reference: Literal["none", "device", "cpu"] = "none"
-    """The reference policy: none; or the weights at the start, kept beside the weights or in host memory, and swapped in."""
+    """The reference policy: none; or the initial weights, kept on the device or in host memory and swapped in for scoring."""
 
     def __post_init__(self) -> None:
         Parallelism.__post_init__(self)

@@ -24,7 +24,7 @@ class OptimConfig:
     lr: float = 3e-4
     """The learning rate."""
     value_lr: float | None = None
-    """That of the critic; None for the same."""
+    """The critic's; None for the same."""
     adam_beta1: float = 0.9
     """Decay of the gradient's running mean."""
     adam_beta2: float = 0.999
@@ -36,7 +36,7 @@ class OptimConfig:
     clip_grad: float | None = 0.5
     """The largest norm of the gradient of one optimizer's parameters together; None for any."""
     lr_scheduler: Schedule = "constant"
-    """How the learning rate goes on after the warm-up: it stays, or falls to the end as a line or half a cosine."""
+    """The learning rate after the warm-up: constant, or falling to the end linearly or as half a cosine."""
     lr_warmup_steps: int = 0
     """Optimizer steps in which the learning rate rises as a line; the first has 1/n of it."""
     min_lr_factor: float = 0.0

@@ -47,14 +47,14 @@ class Knowledge:
     syllables: int = 3
     """Of a name, two letters each; there are 100 syllables."""
     lower_case: bool = False
-    """Whether names are written without a capital, so that a syllable is the same wherever it stands; for small models."""
+    """Whether names are written without a capital, so that a syllable is the same token everywhere; for small models."""
     style: Style = "sentences"
     """"sentences": passages are prose; "brief": `Bodaru: employer Velmi, home Tokone`, for small models."""
     values: bool = True
     """Whether passages also tell what is no entity: years, jobs, trades, rivers, money."""
     shuffled: bool = False
-    """Whether each passage tells its facts in an order of its own. Otherwise a relation stands at one place in all passages of a
-    kind, where a small model finds it without reading what it is called."""
+    """Whether each passage has its facts in an order of its own. Otherwise a relation has the same position in all passages of a
+    kind, and a small model finds it without reading its name."""
     seed: int = 0
     """Decides names and facts."""
 

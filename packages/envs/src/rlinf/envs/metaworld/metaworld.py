@@ -106,7 +106,7 @@ class MetaWorld(SimulatorConfig):
     one_hot: bool = False
     """Whether `states` ends with the task's number as a one-hot vector, for a policy that reads no texts."""
     camera: str = "corner2"
-    """What `main_images` and videos show; the corner cameras hang upside down, which is put right."""
+    """The camera of `main_images` and videos; images of the corner cameras, which are upside down, are turned."""
     wrist_camera: bool = False
     """Whether `rgb` gives `wrist_images` `[N, H, W, 3]`, too."""
     image_size: int = 128

@@ -38,7 +38,7 @@ class LeRobot:
     action: str = "action"
     """The feature that is learned."""
     episodes: int | None = None
-    """Only the first so many; null takes all."""
+    """How many are read, from the first on; null takes all."""
     action_format: Mapping[str, Any] | None = None
     """A registered action format with its parameters, such as `{type: gripper, source: …, target: …}`, that a policy's actions pass
     on their way to the simulator: what was recorded, in units of the simulator, goes it backwards. null: recorded as decided."""

@@ -25,7 +25,7 @@ class NumpyEpisodes:
     path: str
     """The folder of `episode_*.npz`, or one with several of these in it, such as the `train_0`, `train_1` of a recording."""
     episodes: int | None = None
-    """Only the first so many; null takes all."""
+    """How many are read, from the first on; null takes all."""
 
     def __post_init__(self) -> None:
         expect_at_least("episodes", self.episodes, 1, "null takes all.")

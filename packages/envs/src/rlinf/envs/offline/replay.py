@@ -27,7 +27,7 @@ class Replay:
     """A run's folder, of which the newest checkpoint is taken; a `global_step_N`; or the folder of a buffer, such as one that
     `rlinf replay merge` wrote."""
     episodes: int | None = None
-    """Only the first so many; null takes all."""
+    """How many are read, from the first on; null takes all."""
     skip_damaged: bool = False
     """Leave out the producers whose files are damaged; by default they are refused."""
 

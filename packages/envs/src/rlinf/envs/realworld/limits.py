@@ -35,7 +35,7 @@ class Limits:
     tool_speed: float = 0.5
     """Metres per second, of the tool's point."""
     force: float = 40.0
-    """Newtons on the tool, above which the arm stops until somebody tells it to recover."""
+    """Newtons on the tool, above which the arm stops until `recover`."""
     on_violation: Literal["clip", "refuse"] = "clip"
     """A command that asks for more is carried out as far as the limits allow, or not at all."""
 

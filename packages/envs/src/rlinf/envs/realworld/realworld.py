@@ -68,7 +68,7 @@ class RealWorld:
     """Who says that the task is solved: `task`, by the pose of the tool; `key`, a person at `rlinf robot console`; or
     `module:factory`, what makes a function from the observation to a bool, such as `rlinf.models.reward_models:frame_judge`."""
     success_params: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What that factory is given, such as `{folder: logs/classifier}`."""
+    """Arguments of that factory, such as `{folder: logs/classifier}`."""
     camera: int = 0
     """Pixels of the pictures `main_images`, each way, that the robot's camera takes; 0: nothing is seen but `states`."""
     reset: Literal["auto", "place", "home", "human"] = "auto"

@@ -36,7 +36,7 @@ class Deadlines:
     reset: float = 120.0
     step: float = 60.0
     close: float = 10.0
-    """What it is given to close its environments before it is killed."""
+    """Seconds to close its environments before it is killed."""
 
     def __post_init__(self) -> None:
         for name in ("start", "reset", "step", "close"):

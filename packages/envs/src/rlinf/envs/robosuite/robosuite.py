@@ -30,7 +30,7 @@ class Robosuite(SimulatorConfig):
     """One of robosuite's environments."""
     robot: str = "Panda"
     controller: str = "OSC_POSE"
-    """What an action means; `OSC_POSE` is a move and a turn of the hand, and the gripper: `[7]`."""
+    """The controller, which says what an action means; `OSC_POSE` is a move and a turn of the hand, and the gripper: `[7]`."""
     reward_mode: Literal["dense", "sparse"] = "dense"
     """`dense` is robosuite's shaped reward, `sparse` its reward for success alone."""
     rebuild: bool = True

@@ -55,7 +55,7 @@ class Dataset:
     """Whether a question that is a text becomes a message of the user, for the tokenizer's chat template; otherwise it stands as
     it is."""
     limit: int | None = None
-    """Only so many rows of each file are read; None for all."""
+    """How many rows of each file are read; None for all."""
     seed: int = 0
     """Decides what is held out where there is no `validation_path`."""
 

@@ -29,9 +29,9 @@ class ReasoningGym(SplitSizes):
     params: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Its parameters, such as `{max_digits: 2}`."""
     only: str = ""
-    """A field of an entry's metadata that is asked in place of its question, such as `expression`; "" for the question."""
+    """A field of an entry's metadata that is used in place of its question, such as `expression`; "" for the question."""
     end: str = ""
-    """What stands behind each question, such as `=`."""
+    """The text after each question, such as `=`."""
     chat: bool = False
     """Whether a question becomes a message of the user, for the tokenizer's chat template."""
     train: int = 10_000

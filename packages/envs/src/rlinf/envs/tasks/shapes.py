@@ -61,7 +61,7 @@ class Shapes(GeneratedTask[Scene]):
     most: int = 3
     """The greatest number of shapes in a picture."""
     image_mark: str = "<image>"
-    """What stands for the picture in the prompt, as the tokenizer of the model has it."""
+    """The mark of the image in the prompt, as in the tokenizer of the model."""
     train: int = 2_000
     """Questions to train on, all different."""
     validation: int = 128

@@ -32,7 +32,7 @@ class Verifiers:
     params: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """That of the taskset."""
     train: int = 1000
-    """Tasks to train on at most: those behind the ones that are held out."""
+    """Tasks to train on at most: those after the held-out ones."""
     validation: int = 64
     """Tasks held out: the first ones. A task to train on that asks the same is left out."""
     chat: bool = True

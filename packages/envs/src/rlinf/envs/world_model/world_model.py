@@ -31,7 +31,7 @@ class Part:
     build: str
     """`module:attr`, called with `kwargs`."""
     kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What `build` is called with."""
+    """The arguments of `build`."""
     weights: str | None = None
     """A `.safetensors` file, or a `torch.save`d state dict, read without unpickling objects; for `load_state_dict`."""
 

@@ -18,8 +18,8 @@ class AdvantageCondition:
     unconditional_prob: float = 0.1
     """The share of examples in [0, 1] that are learned without being told, so that one network is the policy with and without."""
     guidance_scale: float = 1.0
-    """β ≥ 0 of classifier-free guidance, when it acts: 0 acts as all data did, 1 as what was good; more goes on in that direction,
-    for a second pass of the network in each denoising step."""
+    """β ≥ 0 of classifier-free guidance: 0 acts as all data, 1 as the good actions; others lie between or beyond, at the cost of a
+    second pass of the network in each denoising step."""
 
     @property
     def guided(self) -> bool:

@@ -22,7 +22,7 @@ class FlowSampling:
     num_steps: int = 4
     """K, denoising steps."""
     noise_method: NoiseMethod = "flow_sde"
-    """What makes a step of mode "train" stochastic; mode "eval" is always the ODE."""
+    """How a step of mode "train" is made stochastic; mode "eval" is always the ODE."""
     noise_level: float = 0.5
     """η of flow_sde and flow_cps; flow_noise has a network instead."""
     noise_anneal: tuple[float, float, int] | None = None

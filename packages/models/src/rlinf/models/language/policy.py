@@ -43,7 +43,7 @@ class NetworkConfig:
     tokens: TokensConfig | None = None
     """The tokens of a preset, which decide the size of its vocabulary; None for bytes, or for those of `model_path`."""
     lora: LoRAConfig | None = None
-    """Adapters, beside which the rest is frozen, but for heads."""
+    """Adapters; everything else but the heads is then frozen."""
     precision: Precision = "fp32"
     """The type of the weights; log-probabilities, values and scores are float32 in any case."""
     attention: Attention = "sdpa"
@@ -125,7 +125,7 @@ class LanguageConfig(NetworkConfig):
     add_value_head: bool = False
     """Whether there is a critic, linear in the last hidden states."""
     temperature: float = 1.0
-    """That of sampling: log-probabilities are those of the tempered distribution."""
+    """The sampling temperature; log-probabilities are those of the distribution at this temperature."""
     logit_chunk: int = 256
     """Tokens whose logits exist at the same time."""
 

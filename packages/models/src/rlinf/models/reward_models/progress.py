@@ -26,7 +26,7 @@ class ProgressModelConfig(JudgeConfig):
     bins: int = 201
     """Z, equal steps of the offset, at least 2."""
     ensemble: int = 3
-    """N, critics with weights of their own, of which the least hopeful is believed; at least 1."""
+    """N, critics with weights of their own, whose lowest answer counts; at least 1."""
 
     def __post_init__(self) -> None:
         expect_at_least("bins", self.bins, 2)

@@ -83,7 +83,7 @@ class JudgeReward(_TextReward):
     model: CausalLMConfig
     """Who is asked: a folder with a tokenizer, or a preset, which judges at random."""
     question: str = "Is this answer right? Say yes or no. Question: {prompt} Answer: {response}"
-    """What is asked; `{prompt}`, `{response}` and `{answer}`, what is right, stand for those of each response."""
+    """The question; `{prompt}`, `{response}` and `{answer}` (the right one) are replaced by those of each response."""
     yes: str = "yes"
     """One token, whose probability counts; a token that begins with a space is another one."""
     no: str = "no"

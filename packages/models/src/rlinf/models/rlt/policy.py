@@ -43,7 +43,7 @@ class RLTPolicyConfig(ActorCriticConfig):
     add_value_head: bool = False
     """Whether there is a value function beside the Q-functions; here there is none."""
     num_q_heads: int = 2
-    """N, critics Q(s, a) of what the token and the states say, which are not told the proposal."""
+    """N, critics Q(s, a), which read the token and the states but not the proposal."""
     token_size: int = 64
     """Z, numbers of the token."""
     token_queries: int = 4

@@ -35,7 +35,7 @@ class CMAPolicyConfig(ActorCriticConfig):
     word_size: int = 50
     """Of the embedding of a word."""
     max_words: int = 64
-    """Words and marks of an instruction that are read; what is beyond is not."""
+    """How many words and punctuation marks of an instruction are read; further ones are ignored."""
     instruction_size: int = 128
     """Of the LSTM that reads, in each direction."""
     image_features: int = 256

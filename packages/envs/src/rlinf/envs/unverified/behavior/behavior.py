@@ -32,7 +32,7 @@ class Behavior(SimulatorConfig):
     cameras: tuple[str, ...] = ("robot_r1:zed_link:Camera:0", "robot_r1:left_realsense_link:Camera:0")
     """Names of the robot's cameras in its observation."""
     name: str = "robot_r1"
-    """What the robot is called in the observation."""
+    """The name of the robot in the observation."""
     description: str | None = None
     """The task in words; the activity's name if None."""
     overrides: Mapping[str, Any] = field(default_factory=dict[str, Any])

@@ -49,7 +49,7 @@ class IsaacLab:
     """The termination term that means success, such as "success"; for a direct task the key of `extras` that holds it, `[N]` bool.
     None: the task knows no success."""
     action_bound: float = 1.0
-    """Isaac Lab's actions are unbounded; here each lies in [−action_bound, action_bound]."""
+    """The bound of actions, which are unbounded in Isaac Lab: [−action_bound, action_bound]."""
     task_description: str | None = None
     """What `task_descriptions` say; None: there is no such key."""
     arrays: Literal["numpy", "torch"] = "numpy"

@@ -6,15 +6,12 @@ from rlinf.envs.actions.formats import ActionFormat as ActionFormat
 from rlinf.envs.actions.formats import Chain as Chain
 from rlinf.envs.actions.formats import Gripper as Gripper
 from rlinf.envs.actions.formats import Identity as Identity
-from rlinf.envs.actions.formats import InvertibleFormat as InvertibleFormat
 from rlinf.envs.actions.formats import Pick as Pick
 from rlinf.envs.actions.formats import Rotation as Rotation
 from rlinf.envs.actions.formats import Unscale as Unscale
 from rlinf.envs.actions.formats import register_action_format as register_action_format
-from rlinf.envs.actions.grippers import GripperSign as GripperSign
 from rlinf.envs.actions.grippers import binarise as binarise
 from rlinf.envs.actions.grippers import convert_gripper as convert_gripper
-from rlinf.envs.actions.rotations import RotationForm as RotationForm
 from rlinf.envs.actions.rotations import convert_rotation as convert_rotation
 from rlinf.envs.actions.scaling import from_unit as from_unit
 from rlinf.envs.actions.scaling import to_unit as to_unit

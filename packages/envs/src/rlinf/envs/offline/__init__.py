@@ -1,7 +1,6 @@
 """Recorded episodes as arrays: LeRobot's datasets, Minari's, NumPy files, and what runs collected."""
 
 from rlinf.core.data.offline import OfflineEpisode as OfflineEpisode
-from rlinf.core.data.offline import OfflineSource as OfflineSource
 from rlinf.envs.offline.episodes import Transitions as Transitions
 from rlinf.envs.offline.episodes import transitions as transitions
 from rlinf.envs.offline.lerobot import LeRobot as LeRobot

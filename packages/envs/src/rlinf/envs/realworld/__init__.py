@@ -7,8 +7,6 @@ from rlinf.envs.realworld.realworld import Simulation as Simulation
 from rlinf.envs.realworld.arm import PANDA as PANDA
 from rlinf.envs.realworld.arm import Arm as Arm
 from rlinf.envs.realworld.client import ControllerClient as ControllerClient
-from rlinf.envs.realworld.client import RobotInfo as RobotInfo
-from rlinf.envs.realworld.client import RobotState as RobotState
 from rlinf.envs.realworld.controller import Controller as Controller
 from rlinf.envs.realworld.controller import ControllerConfig as ControllerConfig
 from rlinf.envs.realworld.limits import Limits as Limits
@@ -18,8 +16,6 @@ from rlinf.envs.realworld.robot import Reading as Reading
 from rlinf.envs.realworld.robot import Robot as Robot
 from rlinf.envs.realworld.robot import RobotConfig as RobotConfig
 from rlinf.envs.realworld.robot import RobotFault as RobotFault
-from rlinf.envs.realworld.robot import SimulatedRobot as SimulatedRobot
 from rlinf.envs.realworld.robot import register_robot as register_robot
-from rlinf.envs.realworld.server import ControllerServer as ControllerServer
 from rlinf.envs.realworld.server import Serving as Serving
 from rlinf.envs.realworld.simulated import SimulatedFranka as SimulatedFranka

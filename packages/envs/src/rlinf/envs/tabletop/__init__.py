@@ -4,4 +4,3 @@ from rlinf.envs.tabletop.config import Tabletop as Tabletop
 from rlinf.envs.tabletop.demonstrations import Demonstrations as Demonstrations
 from rlinf.envs.tabletop.demonstrations import demonstrate as demonstrate
 from rlinf.envs.tabletop.scene import Scene as Scene
-from rlinf.envs.tabletop.vector import TabletopEnv as TabletopEnv

@@ -90,13 +90,13 @@ def _paths(row: Row, before: str = "") -> Iterator[str]:
             yield from _paths(cast("Row", value), f"{before}{name}.")
 
 
-def text_field(row: Row, key: str, place: str, *, setting: str = "") -> str:
+def text_field(row: Row, key: str, place: str) -> str:
     """A text or a number, as text; the arguments are those of `field_of`.
 
     Raises:
         ConfigError: there is nothing, or something else.
     """
-    found = field_of(row, key, place, setting=setting)
+    found = field_of(row, key, place)
     # To Python, True is an int; NaN is how tables write that nothing is there.
     if (
         isinstance(found, bool)

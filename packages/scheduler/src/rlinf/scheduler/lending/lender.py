@@ -29,8 +29,6 @@ class Moved:
     """A move that was made."""
 
     move: Move
-    begun_s: float
-    """Since the beginning of the step."""
     took_s: float
     """Until the giver had left the device; what the taker needs to come is in the trace."""
     items: int
@@ -261,7 +259,5 @@ class _Step:
         if released.move is None or released.move.taker == released.stage:
             self.devices.allocate(released.device, released.stage)
             return
-        self.moves.append(
-            Moved(move=released.move, begun_s=released.asked_at - self.began, took_s=now - released.asked_at, items=cut)
-        )
+        self.moves.append(Moved(move=released.move, took_s=now - released.asked_at, items=cut))
         self.devices.allocate(released.device, released.move.taker, giver=released.stage)

@@ -173,11 +173,11 @@ class ChannelRegistry:
     Args:
         monitor: how its users wait.
         processes: those of the run.
-        hosts: the addresses of the processes that can host channels, and their nodes' ranks.
     """
 
-    def __init__(self, monitor: Monitor, processes: Processes, hosts: Callable[[], Mapping[str, int]] = dict) -> None:
-        self.hosts = hosts
+    def __init__(self, monitor: Monitor, processes: Processes) -> None:
+        self.hosts: Callable[[], Mapping[str, int]] = dict
+        """The addresses of the processes that can host channels, and their nodes' ranks; the back-end says them."""
         self._monitor = monitor
         self._processes = processes
         self._infos: dict[str, ChannelInfo] = {}

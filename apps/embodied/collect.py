@@ -15,7 +15,8 @@ from typing import Any
 
 from rlinf.core.config.arguments import ArgumentParser, real, whole
 from rlinf.core.errors import ConfigError
-from rlinf.envs.recording import LeRobotWriter, NumpyWriter, expect_new, record_expert
+from rlinf.core.evaluation import canonical
+from rlinf.envs.recording import Continued, LeRobotWriter, NumpyWriter, expect_new, record_expert
 from rlinf.runners import compose_app_recipe, run_app
 from rlinf.runners.entry import INTERRUPTED
 from rlinf.runners.task_types import task_type_of
@@ -36,8 +37,8 @@ def main(argv: Sequence[str]) -> int:
     config = cfg.env.eval
     config.init_params.check("env.eval.init_params")
     folder = Path(args.out or _path(data)).expanduser()
-    # Demonstrations of another seed or speed are another dataset.
-    expect_new(folder, "--out" if args.out else "data.path")
+    if not args.resume:
+        expect_new(folder, "--out" if args.out else "data.path")
     env = config.init_params.make(
         1 if args.human else min(SIDE_BY_SIDE, args.episodes, config.total_num_envs),
         max_episode_steps=config.max_episode_steps,
@@ -48,16 +49,18 @@ def main(argv: Sequence[str]) -> int:
         writer = NumpyWriter(folder)
     else:
         writer = LeRobotWriter(folder, fps=args.fps, robot_type=config.env_type, finalize_interval=100, use_videos=args.videos)
-    asked = {name: getattr(args, name) for name in ("episodes", "seed", "speed", "noise", "only_success", "human")}
+    asked = {name: getattr(args, name) for name in ("seed", "speed", "noise", "only_success", "human")}
+    played_in = {name: getattr(config, name) for name in ("env_type", "init_params", "max_episode_steps", "ignore_terminations")}
+    settings = canonical({**asked, **played_in, "format": args.format, "videos": args.videos, "fps": args.fps})
+    writer = Continued(writer, folder, settings, resume=args.resume)
     try:
-        played = record_expert(env, writer, **asked)
+        played = record_expert(env, writer, episodes=args.episodes, done=writer.done, **asked)
     except KeyboardInterrupt:
-        kept = f"the {writer.count} episodes that had ended are in {folder}, and can be learned from"
+        kept = f"the {writer.count} episodes that had ended are in {folder}, and can be learned from; --resume goes on"
         sys.stdout.write(f"interrupted: {kept if writer.count else 'no episode had ended'}\n")
         return INTERRUPTED
     solved, steps = sum(bool(each.success_once) for each in played), sum(each.episode_len for each in played)
-    kept = solved if args.only_success else len(played)
-    sys.stdout.write(f"{len(played)} episodes of {steps} steps, {solved} of them solved; {kept} are in {folder}\n")
+    sys.stdout.write(f"{len(played)} episodes of {steps} steps, {solved} of them solved; {writer.count} are in {folder}\n")
     return 0
 
 
@@ -79,6 +82,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--config-dir", type=Path, help="where the recipe is (default: config_sft or config, beside this script)")
     parser.add_argument("--episodes", type=whole(1), default=24, help="how many (default: %(default)s)")
     parser.add_argument("--out", default=None, help="the folder of the dataset (default: data.path of the recipe)")
+    parser.add_argument("--resume", action="store_true", help="go on with an interrupted collection, or with more episodes")
     parser.add_argument("--seed", type=whole(0), default=0, help="of initial states and noise (default: %(default)s)")
     parser.add_argument("--speed", type=_SPEED, default=1.0, help="multiplies the expert's actions (default: %(default)s)")
     parser.add_argument("--noise", type=real(0), default=0.0, help="added to them, uniform in ± this (default: %(default)s)")

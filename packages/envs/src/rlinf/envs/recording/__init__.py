@@ -1,6 +1,7 @@
 """Episodes on disk: LeRobot datasets, NumPy files, parquet files."""
 
 from rlinf.envs.recording.config import Recording as Recording
+from rlinf.envs.recording.continuing import Continued as Continued
 from rlinf.envs.recording.episode import Episode as Episode
 from rlinf.envs.recording.episode import Writer as Writer
 from rlinf.envs.recording.experts import record_expert as record_expert

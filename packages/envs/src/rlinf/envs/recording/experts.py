@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,7 @@ def record_expert(
     noise: float = 0.0,
     only_success: bool = False,
     human: bool = False,
+    done: Collection[int] = (),
     report: Callable[[EpisodeResult], None] | None = None,
 ) -> list[EpisodeResult]:
     """Lets the environment's own expert play, and records it. A slow and imprecise expert leaves something to be learned by RL.
@@ -48,6 +49,7 @@ def record_expert(
         noise: uniform in [−noise, noise], added to them; the environment's bounds clip the sum.
         only_success: leaves out episodes that are not solved, so that there may be fewer.
         human: a person plays (`rlinf robot console`), and not the expert; while they do nothing, the action is 0.
+        done: seeds of resets whose episodes are there already, and are not played again.
         report: called with each episode as soon as it has ended.
 
     Returns:
@@ -78,7 +80,8 @@ def record_expert(
     states = keyed_seed(seed, "demonstrations") % _SEED_RANGE
     protocol = EpisodeProtocol(env="demonstrations", init_ids=tuple(range(episodes)), seeds=(states,), initial_states="seed")
     try:
-        return play(recorded, decide, protocol, protocol.work_list(), report=report)
+        left = [episode for episode in protocol.work_list() if episode.env_seed not in done]
+        return play(recorded, decide, protocol, left, report=report)
     finally:
         recorded.close()
 

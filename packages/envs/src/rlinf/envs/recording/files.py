@@ -11,6 +11,8 @@ from pathlib import Path
 from rlinf.core.errors import ConfigError, RLinfError
 
 _LOCK = ".lock"
+JOURNAL = ".collection.jsonl"
+"""Which episodes a collection has written; see `continuing`."""
 _SHOWN = 3
 """Names that a message lists."""
 
@@ -45,7 +47,7 @@ def expect_new(folder: Path, place: str) -> None:
     remedy = "Remove it, or name another folder."
     if folder.exists() and not folder.is_dir():
         raise ConfigError(place, f"expected a new folder, found a file at '{folder}'", remedy)
-    held = sorted(each.name for each in folder.iterdir() if each.name != _LOCK) if folder.exists() else []
+    held = sorted(each.name for each in folder.iterdir() if each.name not in (_LOCK, JOURNAL)) if folder.exists() else []
     if held:
         raise ConfigError(place, f"expected a new folder, found '{folder}' with {', '.join(held[:_SHOWN])} in it", remedy)
 

@@ -110,17 +110,11 @@ REWARDS: Final[Mapping[str, str]] = {
 """What to say of a word that is no reward."""
 
 ARGUMENTS: Final[Mapping[str, str]] = {
-    "epsilon": "Pass clip_ratio_low and clip_ratio_high.",
-    "clip_ratio": "Pass clip_ratio_low and clip_ratio_high.",
-    "clip_eps": "Pass clip_ratio_low and clip_ratio_high.",
-    "cliprange": "Pass clip_ratio_low and clip_ratio_high.",
+    **dict.fromkeys(("epsilon", "clip_ratio", "clip_eps", "cliprange"), "Pass clip_ratio_low and clip_ratio_high."),
     "epsilon_low": "Pass clip_ratio_low.",
     "epsilon_high": "Pass clip_ratio_high.",
-    "beta": "The weight of the divergence from the reference is kl_beta.",
-    "kl_coef": "The weight of the divergence from the reference is kl_beta.",
-    "kl_loss_coef": "The weight of the divergence from the reference is kl_beta.",
-    "entropy_coeff": "The weight of the entropy is entropy_bonus.",
-    "entropy_coef": "The weight of the entropy is entropy_bonus.",
+    **dict.fromkeys(("beta", "kl_coef", "kl_loss_coef"), "The weight of the divergence from the reference is kl_beta."),
+    **dict.fromkeys(("entropy_coeff", "entropy_coef"), "The weight of the entropy is entropy_bonus."),
     "loss_agg_mode": "The aggregation is loss_agg_func.",
     "loss_scale_factor": "The constant of 'constant-length' is loss_agg_length.",
     "scale_rewards": "TRL's scale_rewards is scale (of 'grpo'): group, batch or none.",

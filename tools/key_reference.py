@@ -103,8 +103,9 @@ def row(key: str, kind: str, field: Any, meaning: str) -> str:
 
 
 def code(text: str) -> str:
-    """A text as code."""
-    return f"`{text}`"
+    """A text as code within one line: line breaks are escaped, and a text with a backtick stands between double ones."""
+    fence = "``" if "`" in text else "`"
+    return fence + text.replace("\n", "\\n") + fence
 
 
 def default(field: Any) -> str:

@@ -26,6 +26,12 @@ def test_every_key_says_what_it_means() -> None:
         assert [row[1] for row in cells if not row[4].strip()] == []
 
 
+def test_a_key_is_a_whole_row_whatever_its_default() -> None:
+    for page in REFERENCE.glob("keys-*.md"):
+        rows = [row for row in page.read_text(encoding="utf-8").splitlines() if row.startswith("| `")]
+        assert [row for row in rows if len(re.split(r"(?<!\\)\|", row)) != 6] == [], page.name
+
+
 def test_each_cited_paper_has_a_title() -> None:
     rows = (REFERENCE / "papers.md").read_text(encoding="utf-8").splitlines()
     assert [row for row in rows if row.startswith("| [")] == [], "cite a paper with authors, title and year at least once"

@@ -25,7 +25,6 @@ SAID_OTHERWISE = {
     "sft_loss": {"aggregation"},
     "self_normalised": {"correction"},  # as its weight
     "clip_cov": {"share"},  # which decides how many are drawn; the specification names those that may be
-    "symmetric_batch": {"batch_size", "demo_fraction"},  # which symmetric_indices turns into the rows chosen
     "cql_penalty": {"weight"},  # which only lets rows of weight 0 hold garbage
     "cql_discrete_penalty": {"weight"},
 }

@@ -2,6 +2,7 @@
 
 import random
 import sys
+from types import ModuleType
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,6 +21,19 @@ def pytest_collection_finish() -> None:
     """
     if (torch := sys.modules.get("torch")) is not None:
         torch.set_num_threads(1)
+        _compare_without_dtensor(torch)
+
+
+class _HasDTensor:
+    """Whether a tensor may be a DTensor, which nothing is in a process that has not imported it."""
+
+    def __bool__(self) -> bool:
+        return "torch.distributed.tensor" in sys.modules
+
+
+def _compare_without_dtensor(torch: ModuleType) -> None:
+    """`torch.testing.assert_close` would import DTensor at its first call, and SymPy with it: a second in each process."""
+    torch.testing._comparison._HAS_DTENSOR = torch.distributed.is_available() and _HasDTensor()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -1,4 +1,4 @@
-"""Tools of a real MCP server, started here or reached by HTTP."""
+"""Tools of a real MCP server, started here or reached by HTTP. The tests that end it come last: it takes seconds to start."""
 
 from __future__ import annotations
 
@@ -22,6 +22,30 @@ if find_spec("mcp") is None:
     pytest.skip("needs mcp", allow_module_level=True)
 SERVER = str(Path(__file__).with_name("mcp_server.py"))
 STDIO = MCP(command=(sys.executable, SERVER), server="toy")
+
+
+ONCE = """
+import json, os, pathlib, sys
+mark = pathlib.Path(sys.argv[1])
+for line in sys.stdin:
+    asked = json.loads(line)
+    if "id" not in asked:
+        continue
+    if asked["method"] == "initialize":
+        version = asked["params"]["protocolVersion"]
+        told = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": {"name": "once", "version": "1"}}
+    elif asked["method"] == "tools/list":
+        told = {"tools": [{"name": "ask", "description": "Answers.", "inputSchema": {"type": "object", "properties": {}}}]}
+    elif asked["method"] != "tools/call":
+        told = {}
+    elif mark.exists():
+        told = {"content": [{"type": "text", "text": "here"}]}
+    else:
+        mark.touch()
+        os._exit(1)
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": told}), flush=True)
+"""
+"""A server that ends with its first call; written without the library, which takes two seconds to import."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -80,6 +104,40 @@ def test_tools_are_listed_checked_and_called(transport: str, request: pytest.Fix
     assert calls(config, ("add", {"a": 1, "b": 1}))[0].text == "2", "the connection goes on"
 
 
+def test_what_is_no_plain_text_is_text_or_named() -> None:
+    (result,) = calls(STDIO, ("show", {}))
+    assert result.text == "see\n[image]\nin the file\n[resource_link file:///b.txt]"
+
+
+def test_some_tools_under_names_of_their_own() -> None:
+    (tool,) = MCP(command=STDIO.command, server="toy", only=("add",), prefix="toy_").build_all()
+    assert tool.name == "toy_add"
+    assert (
+        calls(MCP(command=STDIO.command, server="toy", only=("add",), prefix="toy_"), ("toy_add", {"a": 1, "b": 2}))[0].text == "3"
+    )
+
+
+def test_what_can_not_be_reached_is_refused_with_its_key() -> None:
+    with pytest.raises(ConfigError, match=r"command: expected a command or a url, found both or neither"):
+        MCP()
+    with pytest.raises(ConfigError, match=r"url: expected a server on the loopback interface, found 'http://example\.com/mcp'"):
+        MCP(url="http://example.com/mcp")
+    with pytest.raises(ConfigError, match=r"tools\[0\]\.command: no program 'no-such-program'"):
+        MCP(command=("no-such-program",)).check("tools[0]")
+    with pytest.raises(ConfigError, match=r"tools\[0\]\.command: the MCP server 'gone' does not answer"):
+        MCP(command=(sys.executable, "-c", "pass"), server="gone").check("tools[0]")
+    with pytest.raises(ConfigError, match=r"tools\[0\]\.only: the server 'toy' has no tool 'ad'\. Did you mean 'add'"):
+        MCP(command=STDIO.command, server="toy", only=("ad",)).check("tools[0]")
+
+
+def test_a_tool_goes_on_after_its_server_was_closed() -> None:
+    (tool,) = MCP(command=STDIO.command, server="toy", only=("add",)).build_all()
+    close_mcp_servers()
+    box = ToolBox([(tool, ToolLimits(timeout_s=60))])
+    result = asyncio.run(box.call(ToolCall(name="add", arguments={"a": 1, "b": 2})))
+    assert (result.text, result.outcome) == ("3", "ok")
+
+
 def test_a_server_that_ends_is_named_and_begun_anew() -> None:
     ended, after = calls(STDIO, ("end", {}), ("add", {"a": 1, "b": 2}))
     assert ended.outcome == "error"
@@ -109,47 +167,9 @@ def test_a_server_that_hangs_is_begun_anew(monkeypatch: pytest.MonkeyPatch) -> N
     assert session.ended.is_set(), "the process that hung is left behind"
 
 
-def test_what_is_no_plain_text_is_text_or_named() -> None:
-    (result,) = calls(STDIO, ("show", {}))
-    assert result.text == "see\n[image]\nin the file\n[resource_link file:///b.txt]"
-
-
-def test_a_tool_goes_on_after_its_server_was_closed() -> None:
-    (tool,) = MCP(command=STDIO.command, server="toy", only=("add",)).build_all()
-    close_mcp_servers()
-    box = ToolBox([(tool, ToolLimits(timeout_s=60))])
-    result = asyncio.run(box.call(ToolCall(name="add", arguments={"a": 1, "b": 2})))
-    assert (result.text, result.outcome) == ("3", "ok")
-
-
 def test_a_call_is_repeated_on_a_new_server_as_often_as_its_limits_allow(tmp_path: Path) -> None:
     """The first server ends when it is asked; the retry finds the second one, which does not."""
     script = tmp_path / "once.py"
-    script.write_text(
-        "import os, pathlib\nfrom mcp.server.mcpserver import MCPServer\nserver = MCPServer('once')\n"
-        f"mark = pathlib.Path({str(tmp_path / 'mark')!r})\n\n\n@server.tool()\ndef ask() -> str:\n    '''Answers.'''\n"
-        "    if not mark.exists():\n        mark.touch()\n        os._exit(1)\n    return 'here'\n\n\nserver.run()\n"
-    )
-    (result,) = calls(MCP(command=(sys.executable, str(script)), server="once"), ("ask", {}), retries=1)
+    script.write_text(ONCE)
+    (result,) = calls(MCP(command=(sys.executable, str(script), str(tmp_path / "mark")), server="once"), ("ask", {}), retries=1)
     assert (result.text, result.outcome) == ("here", "ok")
-
-
-def test_what_can_not_be_reached_is_refused_with_its_key() -> None:
-    with pytest.raises(ConfigError, match=r"command: expected a command or a url, found both or neither"):
-        MCP()
-    with pytest.raises(ConfigError, match=r"url: expected a server on the loopback interface, found 'http://example\.com/mcp'"):
-        MCP(url="http://example.com/mcp")
-    with pytest.raises(ConfigError, match=r"tools\[0\]\.command: no program 'no-such-program'"):
-        MCP(command=("no-such-program",)).check("tools[0]")
-    with pytest.raises(ConfigError, match=r"tools\[0\]\.command: the MCP server 'gone' does not answer"):
-        MCP(command=(sys.executable, "-c", "pass"), server="gone").check("tools[0]")
-    with pytest.raises(ConfigError, match=r"tools\[0\]\.only: the server 'toy' has no tool 'ad'\. Did you mean 'add'"):
-        MCP(command=STDIO.command, server="toy", only=("ad",)).check("tools[0]")
-
-
-def test_some_tools_under_names_of_their_own() -> None:
-    (tool,) = MCP(command=STDIO.command, server="toy", only=("add",), prefix="toy_").build_all()
-    assert tool.name == "toy_add"
-    assert (
-        calls(MCP(command=STDIO.command, server="toy", only=("add",), prefix="toy_"), ("toy_add", {"a": 1, "b": 2}))[0].text == "3"
-    )

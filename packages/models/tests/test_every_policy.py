@@ -28,8 +28,8 @@ VARIANTS = {
     "openvla": [["preset=tiny"], ["preset=tiny", "temperature=1.6", "top_k=20"]],
 }
 
-SHOWN_ELSEWHERE = [VARIANTS["pi0"][2], VARIANTS["openvla"][1]]
-"""A condition by test_pi0_condition.py, and a temperature by test_openvla_policy.py, which examines it warm."""
+SHOWN_ELSEWHERE = [*VARIANTS["pi0"][1:], VARIANTS["openvla"][1]]
+"""Another noise by test_flow_policy.py, a condition by test_pi0_condition.py, and a temperature by test_openvla_policy.py."""
 
 
 def cases():

@@ -27,7 +27,8 @@ VARIANTS = {
 }
 
 
-@pytest.mark.parametrize("name", ["sde", "noise, images", pytest.param("cps", marks=pytest.mark.slow)])
+# The sampling of "sde" is that of the policy in test_every_policy.py.
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if "images" in name else pytest.mark.slow) for name in VARIANTS])
 def test_the_contract_of_policies(build, examine, name):
     spec, fields = VARIANTS[name]
     examine(build(spec, **fields), spec).run()

@@ -18,7 +18,7 @@ SPEC = EnvSpec(
     action=ArraySpec(shape=(2,), dtype="float32"),
     max_episode_steps=1,
 )
-ROWS = 96
+ROWS = 32
 OBS = {
     "main_images": np.full((ROWS, 32, 32, 3), 120, np.uint8),
     "states": np.zeros((ROWS, 2), np.float32),
@@ -38,4 +38,4 @@ OBS = {
 def test_a_bandit_is_learnt(config, sampling):
     sizes = {"horizon": 2, "num_action_chunks": 2, "max_action_dim": 2, "max_token_length": 32}
     policy = config(preset="tiny", sampling=sampling, add_value_head=False, **sizes).build(SPEC, seed=0)
-    assert gain(policy, OBS, seeded(0), lr=1e-3, updates=2) >= 0.5
+    assert gain(policy, OBS, seeded(0), lr=1e-3, iterations=12, updates=2) >= 0.5

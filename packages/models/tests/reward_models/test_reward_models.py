@@ -72,7 +72,7 @@ def test_bradley_terry_learns_to_order_pairs():
     before = ordered(*held_out)
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
     for _ in range(60):
-        loss = model.preference_loss(*pairs(64))
+        loss = model.preference_loss(*pairs(32))
         optimizer.zero_grad()
         (loss.total / loss.weight).backward()
         optimizer.step()
@@ -102,8 +102,8 @@ def test_classifier_learns_to_see_success(tmp_path):
 
     before = accuracy()
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    for _ in range(120):
-        loss = model.loss(*frames(48, generator))
+    for _ in range(80):
+        loss = model.loss(*frames(24, generator))
         optimizer.zero_grad()
         (loss.total / loss.weight).backward()
         optimizer.step()

@@ -38,6 +38,17 @@ def test_a_reset_forgets_the_contacts_of_earlier_episodes(rebuild):
     assert np.array_equal(np.random.get_state()[1], state), "the caller's random numbers were touched"
 
 
+def test_environments_compile_one_model_and_each_has_its_own():
+    compiled = importlib.import_module("rlinf.envs.robosuite._robosuite")._compiled
+    compiled.cache_clear()
+    env = make(2, rebuild=False)
+    assert compiled.cache_info().misses == 1
+    one, other = (each._env.sim.model._model for each in env.unwrapped.envs)
+    one.opt.gravity[2] = 0
+    assert other.opt.gravity[2] == pytest.approx(-9.81)
+    assert make(rebuild=False).unwrapped.envs[0]._env.sim.model._model.opt.gravity[2] == pytest.approx(-9.81)
+
+
 def test_success_ends_an_episode_and_pays():
     env = make(reward_mode="sparse")
     env.reset(seed=[1])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import importlib
 import logging
 import os
 from collections.abc import Generator
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 import gymnasium
@@ -172,7 +174,20 @@ def quiet_import(module: str) -> Any:
     if gl_backend() is None:
         # robosuite loads OpenGL when it is imported; this way it does so only to draw.
         os.environ["MUJOCO_GL"] = "glx"
-    return importlib.import_module(module)
+    imported = importlib.import_module(module)
+    importlib.import_module("robosuite.utils.binding_utils").MjSim.from_xml_string = classmethod(_simulation)
+    return imported
+
+
+def _simulation(kind: Any, xml: str) -> Any:
+    """A simulation with a model of its own; robosuite would compile it for each environment, which takes ten times as long."""
+    return kind(copy.deepcopy(_compiled(xml)))
+
+
+@lru_cache(maxsize=1)
+def _compiled(xml: str) -> Any:
+    """The model that all environments of a task have; one is kept, as its textures may be large."""
+    return importlib.import_module("mujoco").MjModel.from_xml_string(xml)
 
 
 def _build(config: Robosuite) -> Any:

@@ -105,6 +105,8 @@ def test_checkpoints_are_compared_on_the_same_episodes(app: Any, tiny: list[str]
     assert "of 8 pairs" in table[4]
     code, said = app.evaluate_here(one, f"{app.logs}/tiny/checkpoints/global_step_1")
     assert (code, "is named twice. Name each checkpoint once" in said) == (2, True)
+    code, said = app.evaluate_here(one, f"{two}0")
+    assert (code, f"CHECKPOINT: there is nothing at '{two}0'" in said) == (2, True)
     suite = tmp_path / "suite.yaml"
     suite.write_text("near: {env.eval.tasks: [red]}\n")
     code, said = app.evaluate_here(one, two, "--suite", str(suite))

@@ -169,7 +169,9 @@ def _further_checkpoints(first: Checkpoint | None, given: Sequence[str]) -> tupl
     Raises:
         ConfigError: one is named twice, or is none.
     """
-    paths = [each for each in given if "=" not in each and Path(each).expanduser().exists()] if first is not None else []
+    # Without a slash a word that is no file is rather an override without its value.
+    named = [each for each in given if "=" not in each and ("/" in each or Path(each).exists())]
+    paths = [] if first is None else named
     found = [_named_checkpoint(path) for path in paths]
     folders = [each.folder for each in (*([] if first is None else [first]), *found)]
     twice = next((folder for folder in folders if folders.count(folder) > 1), None)

@@ -21,6 +21,7 @@ VARIANTS = {
             "sampling": FlowSampling(noise_method="flow_noise", joint_logprob=True, joint_reduction="mean"),
             "logprob_type": "token_level",
             "train_expert_only": False,
+            "detach_critic_input": False,
         },
     ),
     "cps": ("states", {"sampling": FlowSampling(noise_method="flow_cps", ignore_last=True), "logprob_type": "action_level"}),

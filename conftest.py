@@ -1,6 +1,5 @@
 """What holds for the tests of every part."""
 
-import gc
 import random
 import sys
 from types import ModuleType
@@ -20,8 +19,6 @@ def pytest_collection_finish() -> None:
 
     Not where this file is read: whoever only hands out tests would import torch.
     """
-    # What is imported by now stays; the collector need not go through it again and again.
-    gc.freeze()
     if (torch := sys.modules.get("torch")) is not None:
         torch.set_num_threads(1)
         _compare_without_dtensor(torch)

@@ -77,7 +77,7 @@ def test_a_collection_is_gone_on_with_as_it_was_and_no_other(tmp_path: Path) -> 
     begin = [*ASKED, "--episodes", "2", "--out", str(folder)]
     assert app.main([*begin, "--resume"]) == 0, "there is nothing yet"
     for changed, told in (
-        (("--seed", "1"), r"collected with seed 0 \(now 1\)\. Say the same, or: Name another folder"),
+        (("--seed", "1"), r"collected with seed 0 \(now 1\)\. Say the same, or name another folder"),
         (("env.eval.max_episode_steps=7",), r"max_episode_steps None \(now 7\)"),
     ):
         with pytest.raises(ConfigError, match=told):

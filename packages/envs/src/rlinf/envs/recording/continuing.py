@@ -77,7 +77,7 @@ class Continued:
         other = [name for name in dict.fromkeys([*before, *settings]) if before.get(name) != settings.get(name)]
         if other:
             told = ", ".join(f"{name} {before.get(name)!r:.60} (now {settings.get(name)!r:.60})" for name in other)
-            raise ConfigError(place, f"its episodes were collected with {told}", f"Say the same, or: {_REMEDY}")
+            raise ConfigError(place, f"its episodes were collected with {told}", "Say the same, or name another folder.")
         if len(seeds) < count:
             raise ConfigError(place, f"holds {count} episodes, of which {len(seeds)} are of this collection", _REMEDY)
         return cast("list[int]", seeds[:count])

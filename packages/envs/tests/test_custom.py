@@ -322,7 +322,7 @@ def test_a_reward_that_is_no_number_and_a_missing_space_are_named():
             1, max_episode_steps=5, ignore_terminations=False, render=False
         )
         env.reset(seed=[0])
-        with pytest.raises(ConfigError, match=rf"^env: Rewarding\.step is to return a number as its reward, found {found}$"):
+        with pytest.raises(ConfigError, match=rf"^env: Rewarding\.step is to return a number as its reward, found {found}\n"):
             env.step(np.zeros((1, 1), np.float32))
     with pytest.raises(ConfigError, match=r"expected Spaceless\.action_space to be a space of Gymnasium, found None\. Set it"):
         make(f"{__name__}:Spaceless", 2)

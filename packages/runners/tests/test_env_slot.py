@@ -125,6 +125,7 @@ def test_what_an_environment_raises_is_told_with_slot_episode_and_moment() -> No
     told = failing(cause)
     assert str(told) == f"env[0]: ValueError: it fell, {WHERE}"
     assert told.__cause__ is cause
+    assert str(failing(ValueError())) == f"env[0]: ValueError, {WHERE}"
     told = failing(NonFiniteError("env.step", "the reward is nan", "Look."))
     assert (type(told), str(told)) == (NonFiniteError, f"env[0]: the reward is nan, {WHERE}. Look.")
     assert str(type(told)(*told.args)) == str(told), "as unpickling does"

@@ -93,7 +93,8 @@ def play(data: dict[str, Any], meeting: Meeting) -> int:
         meeting.barrier.abort()
         answers.put(None, key=answer_queue(0, restarts=0))
         requests.put(Request(slot=0, env_rank=0, key=(), obs=None), key=request_queue(0, 0))
-    failures = [future.exception() for future in (playing, deciding) if future.exception()]
+    # An env worker says of what its environment raised where that was.
+    failures = [error.__cause__ or error for future in (playing, deciding) if (error := future.exception())]
     if failures:
         raise min(failures, key=lambda failure: not isinstance(failure, threading.BrokenBarrierError))
     return deciding.result()

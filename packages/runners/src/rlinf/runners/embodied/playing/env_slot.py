@@ -314,8 +314,8 @@ class EnvSlot:
                 error.move(f"env[{self.slot.env_rank}]")
             raise
         except Exception as error:
-            problem = f"{type(error).__name__}: {error}, {self._where(error, when)}"
-            raise RLinfError(f"env[{self.slot.env_rank}]", problem) from error
+            said = f"{type(error).__name__}: {error}".removesuffix(": ")
+            raise RLinfError(f"env[{self.slot.env_rank}]", f"{said}, {self._where(error, when)}") from error
 
     def _where(self, error: Exception, when: str) -> str:
         """The slot, the environment among all of the run, its episode and the moment, as far as they are known."""

@@ -210,12 +210,11 @@ class ControllerServer:
 
     def _accept(self) -> None:
         while not self._ended.is_set():
-            ready, _, _ = select.select([self._listener], [], [], _POLL_S)
-            if not ready:
-                continue
             try:
+                if not select.select([self._listener], [], [], _POLL_S)[0]:
+                    continue
                 sock, _ = self._listener.accept()
-            except OSError:
+            except (OSError, ValueError):  # closed meanwhile
                 return
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             session = Session(self, Connection(sock, send_s=_SEND_S, limit=_LIMIT))

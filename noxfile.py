@@ -127,8 +127,7 @@ def _tests(part: str) -> None:
                 session.run("pytest", "-q", "-m", marked, *CROWDED, f"packages/{part}/tests", *session.posargs, env=env)
         else:
             folder = f"packages/{part}/tests"
-            workers = PARALLEL if part == "envs" else CROWDED  # each would import all simulators
-            chosen = (*workers, *AS_LISTED, *_files(folder, *LONGEST[part])) if part in LONGEST else (*PARALLEL, folder)
+            chosen = (*CROWDED, *AS_LISTED, *_files(folder, *LONGEST[part])) if part in LONGEST else (*PARALLEL, folder)
             session.run("pytest", *FAST, *chosen, *session.posargs, env=env)
 
     tests.__doc__ = f"The tests of rlinf-{part}, installed with core alone."

@@ -31,7 +31,7 @@ from pathlib import Path
 from rlinf.core.errors import ConfigError
 from rlinf.runners import train_app
 from rlinf.runners.config import composition
-folder, heavy = Path(sys.argv[1]), [*sys.argv[2:], "rich", "rlinf.envs.libero", "rlinf.envs.wrappers.video"]
+folder, heavy = Path(sys.argv[1]), [*sys.argv[2:], "gymnasium", "rich", "rlinf.envs.libero", "rlinf.envs.wrappers.video"]
 composed, compose = [], composition.compose
 composition.compose = lambda **arguments: composed.append(arguments) or compose(**arguments)
 try:

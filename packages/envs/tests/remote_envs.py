@@ -11,7 +11,8 @@ import gymnasium
 import numpy as np
 
 from rlinf.envs.assembly import assemble
-from rlinf.envs.spaces import TextArray, describe
+from rlinf.envs.spaces import describe
+from rlinf.envs.text_array import TextArray
 
 TASKS = ("push the cube", "açık kutu")
 

@@ -9,7 +9,7 @@ import pytest
 from rlinf.core.errors import ContractError
 from rlinf.core.testing.env import CHECKS, EnvContract
 from rlinf.envs.assembly import assemble
-from rlinf.envs.spaces import TextArray
+from rlinf.envs.text_array import TextArray
 
 TASKS = ("go left", "go right")
 LIMIT = 12

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rlinf.core.errors import ConfigError
 from rlinf.envs.assembly import assemble
-from rlinf.envs.spaces import TextArray
+from rlinf.envs.text_array import TextArray
 from rlinf.envs.wrappers.episodes import EpisodeStatistics, episode_seeds
 
 

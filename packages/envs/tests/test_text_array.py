@@ -8,7 +8,8 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import SyncVectorEnv
 from gymnasium.vector.utils import batch_space, create_empty_array, iterate
 
-from rlinf.envs.spaces import TextArray, describe
+from rlinf.envs.spaces import describe
+from rlinf.envs.text_array import TextArray
 
 
 class Told(gymnasium.Env):

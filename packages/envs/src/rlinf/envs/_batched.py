@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from rlinf.core.data.arrays import as_numpy
 from rlinf.core.errors import ConfigError
-from rlinf.envs.spaces import TextArray
+from rlinf.envs.text_array import TextArray
 from rlinf.envs.wrappers.base import Wrapper
 from rlinf.envs.wrappers.contract import EnforceContract
 from rlinf.envs.wrappers.episodes import EpisodeStatistics, Infos, reset_rows

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from rlinf.core.errors import ConfigError, MissingExtra
 from rlinf.core.installing import is_there
 from rlinf.envs.assembly import assemble
-from rlinf.envs.spaces import TextArray
+from rlinf.envs.text_array import TextArray
 from rlinf.envs.wrappers.video import Camera, Frame, Shot
 
 Observation = dict[str, Any]

@@ -20,7 +20,8 @@ from rlinf.core.errors import ConfigError, MissingExtra, did_you_mean
 from rlinf.envs.assembly import assemble_filmed, logger
 from rlinf.envs.gymnasium.gymnasium import find_spec
 from rlinf.envs.rendering.mujoco import can_render, require_rendering, use_rendering
-from rlinf.envs.spaces import TextArray, is_a
+from rlinf.envs.spaces import is_a
+from rlinf.envs.text_array import TextArray
 
 if TYPE_CHECKING:
     from rlinf.envs.gymnasium.gymnasium import Gymnasium

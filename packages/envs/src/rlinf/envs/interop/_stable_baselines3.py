@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from rlinf.core.errors import ConfigError
 from rlinf.envs.interop.to_gymnasium import with_autoreset
-from rlinf.envs.spaces import TextArray, is_a, single_spaces
+from rlinf.envs.spaces import is_a, single_spaces
+from rlinf.envs.text_array import TextArray
 
 if TYPE_CHECKING:
 

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from rlinf.core.data.arrays import as_numpy
 from rlinf.core.errors import ConfigError, ContractError, did_you_mean
 from rlinf.core.random import keyed_seed
-from rlinf.envs.spaces import TextArray, is_a, single_spaces
+from rlinf.envs.spaces import is_a, single_spaces
+from rlinf.envs.text_array import TextArray
 from rlinf.envs.wrappers.base import Wrapper
 from rlinf.envs.wrappers.contract import EnforceContract, EnvMisuse
 from rlinf.envs.wrappers.episodes import EpisodeStatistics, Infos, Step

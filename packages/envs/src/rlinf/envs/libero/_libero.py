@@ -25,7 +25,7 @@ from rlinf.envs.assembly import assemble_filmed
 from rlinf.envs.libero.libero import assets_folder, package_folder
 from rlinf.envs.rendering.mujoco import settle_rendering
 from rlinf.envs.robosuite._robosuite import WRIST, Cameras, forget, proprioception, quiet_import, seeded
-from rlinf.envs.spaces import TextArray
+from rlinf.envs.text_array import TextArray
 
 if TYPE_CHECKING:
     from rlinf.envs.libero.libero import Libero

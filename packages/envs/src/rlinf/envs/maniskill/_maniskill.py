@@ -23,7 +23,7 @@ from rlinf.envs.assembly import Task, assemble, logger
 from rlinf.envs.maniskill._expert import ExpertVectorEnv, has_expert
 from rlinf.envs.maniskill._observations import embodied, episode_id, numbered_states
 from rlinf.envs.maniskill._postponed import little_garbage, only_the_cpu_seeded, postponed
-from rlinf.envs.spaces import TextArray
+from rlinf.envs.text_array import TextArray
 from rlinf.envs.wrappers.video import Camera, Shot
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from rlinf.envs.assembly import assemble_filmed
 from rlinf.envs.metaworld.metaworld import TASKS
 from rlinf.envs.rendering._mujoco import EnvRenderer
 from rlinf.envs.rendering.mujoco import settle_rendering
-from rlinf.envs.spaces import TextArray
+from rlinf.envs.text_array import TextArray
 
 if TYPE_CHECKING:
     from rlinf.envs.metaworld.metaworld import MetaWorld

@@ -11,7 +11,8 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 from numpy.typing import NDArray
 
 from rlinf.core.errors import ConfigError
-from rlinf.envs.spaces import TextArray, is_a
+from rlinf.envs.spaces import is_a
+from rlinf.envs.text_array import TextArray
 
 Json = dict[str, Any]
 

@@ -11,10 +11,10 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from rlinf.core.errors import ConfigError, did_you_mean
-from rlinf.envs.spaces import TextArray
 from rlinf.envs.tabletop.canvas import Canvas, Reals
 from rlinf.envs.tabletop.keyed_random import KeyedRandom
 from rlinf.envs.tabletop.scene import Scene, World
+from rlinf.envs.text_array import TextArray
 from rlinf.envs.wrappers.episodes import Infos, Step, reset_rows
 
 ObsMode = Literal["state", "rgb"]

@@ -103,6 +103,11 @@ def test_checkpoints_are_compared_on_the_same_episodes(app: Any, tiny: list[str]
     assert [line.split()[:2] for line in table[2:4]] == [[one, "8"], [two, "8"]]
     assert table[4] == f"{two} against {one}: {second.compared(first).told(rate=True)}"
     assert "of 8 pairs" in table[4]
+    assert [line.partition(": ")[0] for line in said.splitlines() if ": eval/" in line] == [one, two]
+    written = json.loads(Path(table[5]).read_text())
+    assert (Path(table[5]).parent, written["against"]) == (Path(f"{one}_eval"), one)
+    assert written["differences"] == {two: second.compared(first).to_dict()}
+    assert [EvalReport.load(Path(file)) for file in written["summaries"].values()] == [first, second]
     code, said = app.evaluate_here(one, f"{app.logs}/tiny/checkpoints/global_step_1")
     assert (code, "is named twice. Name each checkpoint once" in said) == (2, True)
     code, said = app.evaluate_here(one, f"{two}0")

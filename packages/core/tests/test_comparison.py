@@ -16,6 +16,8 @@ def test_a_difference_of_rates_by_hand():
     assert (found.n, found.better, found.worse, found.mean) == (10, 3, 1, pytest.approx(0.2))
     assert (found.low, found.high) == pytest.approx((-0.18618, 0.51951), abs=1e-5)
     assert found.told(rate=True) == "+20.0% [-18.6%, +52.0%] of 10 pairs: better in 3, worse in 1"
+    interval = pytest.approx([-0.18618, 0.51951], abs=1e-5)
+    assert found.to_dict() == {"n": 10, "better": 3, "worse": 1, "mean": pytest.approx(0.2), "interval_95": interval}
 
 
 def test_what_never_differs_is_not_known_for_sure_and_the_other_way_round_changes_the_sign():
@@ -34,6 +36,8 @@ def test_a_difference_of_returns_is_students():
     alone = Difference.of([(2.0, 1.5)])
     assert (alone.mean, alone.told(rate=False)) == (0.5, "+0.50 of 1 pairs: better in 1, worse in 0")
     assert math.isnan(Difference.of([]).mean)
+    assert alone.to_dict() == {"n": 1, "better": 1, "worse": 0, "mean": 0.5, "interval_95": None}
+    assert Difference.of([]).to_dict() == {"n": 0, "better": 0, "worse": 0, "mean": None, "interval_95": None}
 
 
 def report(*rewards, samples=1):

@@ -22,7 +22,7 @@ from rlinf.runners.config.sections import section_of
 from rlinf.runners.entry import run_app
 from rlinf.runners.evaluation.command import EvaluationCommand, parse_evaluation, told
 from rlinf.runners.evaluation.policy import EvaluatedPolicy
-from rlinf.runners.evaluation.tables import SuiteReport, comparison, table
+from rlinf.runners.evaluation.tables import PolicyComparison, SuiteReport, table
 from rlinf.runners.reporting.progress import NAME_WIDTH
 from rlinf.runners.reporting.report.page import write_page
 from rlinf.runners.task_types import StartEvaluation, explain_run, task_type_of
@@ -104,23 +104,24 @@ def eval_app(argv: Sequence[str], *, config_dir: Path, description: str, prog: s
     entries = _entries(command)
     for other in command.others:
         _entries(other)
-    policy, reports = _evaluated(command, entries)
+    policy, reports = _evaluated(command, entries, named=bool(command.others))
     if command.suite:
         suite = SuiteReport(reports=reports)
         sys.stdout.write(f"suite {suite.hash}\n{table(suite.rows, next(iter(reports.values())).metric)}\n{suite.write(policy)}\n")
     if command.others:
-        compared = {policy.name: reports[""]}
+        measured = [(policy, reports[""])]
         for other in (each.under(reports[""].protocol) for each in command.others):
-            its, found = _evaluated(other, _entries(other))
-            compared[its.name] = found[""]
-        sys.stdout.write(comparison(compared))
+            its, found = _evaluated(other, _entries(other), named=True)
+            measured.append((its, found[""]))
+        compared = PolicyComparison(measured=measured)
+        sys.stdout.write(f"{compared}\n{compared.write()}\n")
     return 0
 
 
 def _evaluated(
-    command: EvaluationCommand, entries: Mapping[str, tuple[StartEvaluation, Any]]
+    command: EvaluationCommand, entries: Mapping[str, tuple[StartEvaluation, Any]], *, named: bool
 ) -> tuple[EvaluatedPolicy, dict[str, EvalReport[Any]]]:
-    """Evaluates one policy: which it is, and the report of each entry."""
+    """Evaluates one policy: which it is, and the report of each entry; with `named` what is printed says which it is, too."""
     policy = command.policy(next(iter(entries.values()))[1].runner)
     reports: dict[str, EvalReport[Any]] = {}
     for name, (start, cfg) in entries.items():
@@ -128,7 +129,8 @@ def _evaluated(
             evaluation = start(cfg, cluster, policy)
             evaluation.init_workers()
             reports[name] = evaluation.run()
-        sys.stdout.write((f"{name}: " if name else "") + told(reports[name], policy))
+        whose = policy.name if named else name
+        sys.stdout.write((f"{whose}: " if whose else "") + told(reports[name], policy))
     return policy, reports
 
 

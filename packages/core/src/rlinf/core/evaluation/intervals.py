@@ -109,6 +109,12 @@ class Difference:
             low, high = max(-1.0, gain - half), min(1.0, gain + half)
         return cls(n=n, better=better, worse=worse, mean=math.fsum(gains) / n if n else math.nan, low=low, high=high)
 
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON, which has no infinite numbers and no NaN: without what is not known."""
+        interval = [self.low, self.high] if math.isfinite(self.low) else None
+        mean = self.mean if self.n else None
+        return {"n": self.n, "better": self.better, "worse": self.worse, "mean": mean, "interval_95": interval}
+
     def told(self, *, rate: bool) -> str:
         """In words, as a rate or as a number."""
         unit, scale = ("%", 100.0) if rate else ("", 1.0)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlinf.core.evaluation import EvalReport, Rate, Row, canonical_hash
+from rlinf.core.evaluation import Difference, EvalReport, Rate, Row, canonical_hash
 from rlinf.runners.evaluation.policy import EvaluatedPolicy
 from rlinf.runners.reporting.summary import versions
 
@@ -46,27 +46,50 @@ class SuiteReport:
 
     def write(self, policy: EvaluatedPolicy) -> Path:
         """Writes the table beside the folders of the protocols, each of which has its own `summary.json`."""
-        file = policy.parent / f"suite_{self.hash}.json"
         entries = {
             name: {"protocol": report.protocol.hash, "summary": str(policy.folder(report.protocol).summary)}
             for name, report in self.reports.items()
         }
         rows = [{"name": row.name, **row.judged.to_dict(), "means": dict(row.means)} for row in self.rows]
         content = {"hash": self.hash, **policy.described, "versions": versions(), "rows": rows, "entries": entries}
-        file.write_text(json.dumps(content, indent=1, default=str) + "\n", encoding="utf-8")
-        return file
+        return _written(policy.parent / f"suite_{self.hash}.json", content)
 
 
-def comparison(reports: Mapping[str, EvalReport[Any]]) -> str:
-    """Policies under one protocol as lines of text: a row for each, and how each differs from the first, episode by episode.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyComparison:
+    """Policies under one protocol: how each differs from the first, episode by episode."""
 
-    Args:
-        reports: by what a policy is known by; at least two.
-    """
-    rows = [_named(report.rows[-1], name) for name, report in reports.items()]
-    (base, first), *others = reports.items()
-    told = [f"{name} against {base}: {report.compared(first).told(rate=first.total is not None)}" for name, report in others]
-    return "\n".join([f"comparison (protocol {first.protocol.hash})", table(rows, first.metric), *told, ""])
+    measured: Sequence[tuple[EvaluatedPolicy, EvalReport[Any]]]
+    """At least two."""
+
+    @property
+    def _differences(self) -> dict[str, Difference]:
+        """How much better each further policy did than the first, by its name."""
+        (_, first), *others = self.measured
+        return {policy.name: report.compared(first) for policy, report in others}
+
+    def __str__(self) -> str:
+        (base, first), *_ = self.measured
+        rows = table([_named(report.rows[-1], policy.name) for policy, report in self.measured], first.metric)
+        rate = first.total is not None
+        told = [f"{name} against {base.name}: {found.told(rate=rate)}" for name, found in self._differences.items()]
+        return "\n".join([f"comparison (protocol {first.protocol.hash})", rows, *told])
+
+    def write(self) -> Path:
+        """Writes the differences beside the results of the first policy; another comparison has another file."""
+        (base, first), *_ = self.measured
+        digest = canonical_hash([first.protocol.hash, *(policy.name for policy, _ in self.measured)])
+        summaries = {policy.name: str(policy.folder(report.protocol).summary) for policy, report in self.measured}
+        content = {
+            "protocol": first.protocol.hash,
+            "metric": first.metric,
+            "against": base.name,
+            "differences": {name: found.to_dict() for name, found in self._differences.items()},
+            "summaries": summaries,
+            "command": base.command,
+            "versions": versions(),
+        }
+        return _written(base.parent / f"comparison_{digest}.json", content)
 
 
 def table(rows: Sequence[Row], metric: str) -> str:
@@ -91,3 +114,8 @@ def _cell(value: float | None) -> str:
 
 def _named(row: Row, name: str) -> Row:
     return Row(name=name, n=row.n, judged=row.judged, means=row.means)
+
+
+def _written(file: Path, content: Mapping[str, Any]) -> Path:
+    file.write_text(json.dumps(content, indent=1, default=str) + "\n", encoding="utf-8")
+    return file

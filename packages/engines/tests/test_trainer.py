@@ -1,5 +1,6 @@
 import copy
 import math
+import re
 
 import numpy as np
 import pytest
@@ -93,6 +94,13 @@ def poisoned(batch, evaluation):
     return LossOutput(total=output.total * float("nan"), weight=output.weight)
 
 
+class Divides(torch.nn.Module):
+    by = 2.0
+
+    def forward(self, x):
+        return x / self.by
+
+
 def weightless(batch, evaluation):
     return LossOutput(total=evaluation.logprob.sum() * 0.0, weight=torch.zeros(()))
 
@@ -109,6 +117,37 @@ def test_a_bad_gradient_is_skipped_and_counted(loss):
     good = trainer.step([batch], toy_loss)
     assert good["skipped"].mean == 0.0
     assert math.isfinite(good["grad_norm"].mean)
+
+
+def test_the_log_names_the_module_in_which_a_step_ceased_to_be_finite(caplog):
+    """Once, and nothing else is changed by looking: neither weights nor the random numbers of the next step."""
+    told, plain, batch = alone(dropout=0.5), alone(dropout=0.5), toy_batch()
+    for trainer in (told, plain):
+        trainer._policy.actor[1] = Divides()
+        trainer._skip_told = trainer is plain
+        torch.manual_seed(3)
+        caplog.clear()
+        trainer.step([batch], toy_loss)
+        trainer._policy.actor[1].by = 0.0
+        assert [trainer.step([batch], toy_loss)["skipped"].mean for _ in range(2)] == [1.0, 1.0]
+        trainer._policy.actor[1].by = 2.0
+        trainer.step([batch], toy_loss)
+        if trainer is told:
+            (line,) = caplog.messages
+            assert line.startswith("the first optimizer step that was skipped: policy.actor.1: output has ")
+            assert line.endswith(" Its inputs are finite: it arises here.")
+    assert not caplog.messages
+    for name, tensor in told.weights().tensors.items():
+        assert torch.equal(tensor, plain.weights().tensors[name])
+
+
+def test_a_loss_that_is_not_finite_and_a_batch_without_weight_are_told_apart(caplog):
+    alone().step([toy_batch()], weightless)
+    assert not caplog.messages
+    alone().step([toy_batch()], poisoned)
+    assert re.search(
+        r"policy\.\w+\S* the gradient of output has .* comes after this in the forward pass, or in the loss", caplog.text
+    )
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,12 @@ micro-batches ─▶ (pack) ─▶ policy ─▶ (unpack) ─▶ loss ─▶ tot
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +31,7 @@ from rlinf.engines.fsdp.masters import MasterWeights
 from rlinf.engines.fsdp.rescoring import Scores, on_device
 from rlinf.engines.fsdp.trainer import FSDPTrainerConfig
 from rlinf.engines.fsdp.trainer_state import TrainerState, check_names
+from rlinf.engines.guards.finite import where_not_finite
 from rlinf.engines.layout import Layout, Replicated
 from rlinf.engines.offload import PARTS
 from rlinf.engines.optim.loss_scale import LossScale
@@ -39,6 +41,7 @@ from rlinf.engines.ranks import Ranks, summed_metrics
 from rlinf.engines.reference import RescoringTrainer, reference_of
 from rlinf.engines.weights.lazy_tensors import Gathered
 
+_LOG: Final = logging.getLogger(__name__)
 OutputOf = Callable[[MicroBatch, Batch[Tensor]], LossOutput[Tensor]]
 """The loss of a micro-batch, given that and its batch on the device."""
 
@@ -66,6 +69,7 @@ class FSDPTrainer(RescoringTrainer):
         self._reference = reference_of(config.reference, policy, self._layout)
         self._saver = checkpoint.Saver(config.checkpoint, policy, self._optimizers, self._layout, ranks)
         self._added = AddedGradients(self._layout)
+        self._skip_told = False
         self._set_version(cast("Policy", policy).version)
 
     def _laid_out(self) -> Layout:
@@ -194,7 +198,15 @@ class FSDPTrainer(RescoringTrainer):
         self._added.join(parameters, lambda: cast("Metric", self._over_ranks({"loss": metrics["loss"]}, [])[0]["loss"]).weight)
         self._note_gradients()
         gradients = {part.name: self._layout.gradients(part.parameters) for part in self._optimizers.parts}
-        return self._update(metrics, gradients)
+        found = self._update(metrics, gradients)
+        # Under a scaled loss overflows are usual, and ranks in lockstep can't go through a step by themselves.
+        quiet = self._skip_told or self._layout.lockstep or self._optimizers.scale.enabled
+        if not quiet and cast("Metric", found["skipped"]).mean and cast("Metric", found["loss"]).weight:
+            self._skip_told = True
+            where = where_not_finite(self._policy, lambda: [self._backward(part, output_of, last=False) for part in parts])
+            _LOG.warning("the first optimizer step that was skipped: %s", where)
+            self._optimizers.zero_grad()
+        return found
 
     @property
     def _parameters(self) -> list[nn.Parameter]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, cast
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rlinf.core.errors import NonFiniteError
+from rlinf.engines.random_state import random_state, restore_random_state
 
 
 class FiniteWatch:
@@ -78,6 +79,24 @@ class FiniteWatch:
         first = tuple(int(i) for i in bad.nonzero()[0])
         counts = f"{nans} NaN and {int(bad.sum()) - nans} infinite of {tensor.numel()} values, the first at {first}"
         raise NonFiniteError(path, f"{what} has {counts}", remedy)
+
+
+def where_not_finite(module: nn.Module, again: Callable[[], object]) -> str:
+    """Computes something again, with the same random numbers, and says where its numbers cease to be finite.
+
+    Args:
+        module: what is watched, as in `FiniteWatch`.
+        again: computes it; gradients that it adds are left where they are.
+    """
+    random = random_state()
+    try:
+        with FiniteWatch(module):
+            again()
+    except NonFiniteError as error:
+        return str(error)
+    finally:
+        restore_random_state(random)
+    return "its numbers are finite when they are computed again"
 
 
 def tensors_of(tree: Any, place: str = "") -> Iterator[tuple[str, Tensor]]:

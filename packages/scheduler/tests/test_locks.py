@@ -85,11 +85,11 @@ def test_the_deadline_says_who_holds_and_who_waits() -> None:
     claimants.want("env[0]", [1, 2], "interact")
     with pytest.raises(DeadlineExceeded) as caught:
         claimants.service.acquire(Claim("rollout[1]", (0, 1, 2, 3)), wait("rollout[1]", 0.1))
-    assert re.sub(r"since \d+ s", "since N s", str(caught.value)) == (
+    assert re.sub(r"for \d+ s", "for N s", str(caught.value)) == (
         "device: rollout[1] waited 0.1 s for the lock in vain; "
-        "device 0 is held by actor[0] since N s in train(); "
-        "device 1 is held by actor[0] since N s in train(), in line: env[0] since N s in interact(); "
-        "device 2 is free, in line: env[0] since N s in interact(); device 3 is free. "
+        "device 0 is held by actor[0] (for N s, in train()); "
+        "device 1 is held by actor[0] (for N s, in train()), in line: env[0] (for N s, in interact()); "
+        "device 2 is free, in line: env[0] (for N s, in interact()); device 3 is free. "
         "Pass a longer timeout if this is normal."
     )
     assert claimants.service.ahead("env[0]")[0] == {"actor[0]"}
@@ -237,7 +237,7 @@ def test_a_lock_is_reentrant_in_its_thread_and_other_threads_wait() -> None:
     order.append("still inside")
     (held,) = [claim for claim, ticket in service._tickets.items() if ticket.held]
     assert (held.devices, held.method) == ((1, 3), "step")
-    with pytest.raises(DeadlineExceeded, match=r"device 1,3: x waited 0.05 s .* held by w\[0\] since \d+ s in step\(\)"):
+    with pytest.raises(DeadlineExceeded, match=r"device 1,3: x waited 0.05 s .* held by w\[0\] \(for \d+ s, in step\(\)\)"):
         DeviceLock(service, "x", [1, 3]).acquire(timeout=0.05)
     lock.release()
     thread.join(60.0)

@@ -71,7 +71,7 @@ def test_a_deadline_across_processes_says_who_holds(tmp_path: Path) -> None:
             held.acquire()
         with DeviceLock(two, "w[1]", [1]):
             pass  # connects, which may take longer than the wait below
-        message = r"device 0: w\[1\] waited 0.2 s .*; device 0 is held by w\[0\] since \d+ s in train\(\)\. Pass a longer timeout"
+        message = r"device 0: w\[1\] waited 0.2 s .* is held by w\[0\] \(for \d+ s, in train\(\)\)\. Pass a longer timeout"
         with pytest.raises(DeadlineExceeded, match=message):
             DeviceLock(two, "w[1]", [0]).acquire(timeout=0.2)
         held.release()

@@ -114,7 +114,7 @@ def test_what_ends_a_call_of_a_worker(tmp_path: Path) -> None:
         Store.create_group(10).launch(cluster, NodePlacementStrategy([0, 0]), "store")
         caller = Caller.create_group().launch(cluster, NodePlacementStrategy([0]), "caller")
         late = caller.late().wait()[0]
-        assert late.startswith("False store[0].wait_for_ever(): caller[0] waited 0.5 s for its end in vain")
+        assert late.startswith("False store[0].wait_for_ever(): caller[0] waited 0.5 s for it to return in vain")
         with pytest.raises(WorkerError, match=r"^store\[1\] failed .*: the process died \(it was killed by SIGKILL\)"):
             caller.hit().wait()
 

@@ -244,10 +244,10 @@ def test_the_graph_has_locks_with_their_holders_and_processes_that_do_not_answer
     run.start("env.0", "step")
     becomes(
         lambda: run.line("env[0]"),
-        "env[0] waits for the lock (device 0) since N s, in step() since N s; "
-        "device 0 is held by actor[0] since N s in train(), in line: env[0] since N s in step()",
+        "env[0] has waited N s for the lock (device 0), in step() for N s; "
+        "device 0 is held by actor[0] (for N s, in train()), in line: env[0] (for N s, in step())",
     )
-    becomes(lambda: run.line("actor[0]"), "actor[0] runs train() since N s")
+    becomes(lambda: run.line("actor[0]"), "actor[0] has been running train() for N s")
     becomes(lambda: run.watcher.wait_graph().edges.get("env[0]"), {"actor[0]"})
     stopped, native = run.start("a.0", "sleep"), run.start("b.0", "native")
     os.kill(stopped, signal.SIGSTOP)
@@ -263,7 +263,7 @@ def test_the_graph_has_locks_with_their_holders_and_processes_that_do_not_answer
 
     until(stacks_are_seen)
     os.kill(stopped, signal.SIGCONT)
-    until(lambda: run.line("a[0]").startswith("a[0] runs sleep()"))
+    until(lambda: run.line("a[0]").startswith("a[0] has been running sleep()"))
     until(lambda: run.transport.controls._open["a.0"][0].unanswered == 0)
     file = stacks._memory_file(stopped)
     assert file is not None
@@ -304,7 +304,7 @@ def test_a_stopped_process_is_named_and_given_up_while_a_silent_one_is_left_alon
         os.kill(stopped, signal.SIGSTOP)
         until(lambda: any("SIGSTOP" in record.message for record in caplog.records))
         until(lambda: bool(given_up))
-        until(lambda: any("does not answer since" in record.message for record in caplog.records))
+        until(lambda: any("has not answered for" in record.message for record in caplog.records))
         os.kill(stopped, signal.SIGCONT)
         until(lambda: any("answers again" in record.message for record in caplog.records))
     finally:
@@ -315,7 +315,7 @@ def test_a_stopped_process_is_named_and_given_up_while_a_silent_one_is_left_alon
     (warning,) = [record for message, record in said.items() if "SIGSTOP" in message]
     assert (warning.name, warning.levelno) == (f"{WORKERS}.a.0", logging.WARNING)
     assert f"`kill -CONT {stopped}` continues it; the run waits 3 s for it (cluster.stopped_grace_s)" in warning.message
-    (info,) = [record for message, record in said.items() if "does not answer" in message]
+    (info,) = [record for message, record in said.items() if "has not answered" in message]
     assert (info.name, info.levelno) == (f"{WORKERS}.b.0", logging.INFO)
     assert re.search(rf"in native code that holds Python's lock \(state [SR]\), pid {native}$", info.message)
 
@@ -338,7 +338,7 @@ def test_looks_that_fail_in_a_row_are_told_once(caplog: pytest.LogCaptureFixture
 
 def test_a_circle_of_messages_is_found(run: Run) -> None:
     run.start("x.0", "recv", "x")
-    until(lambda: "waits" in run.line("x[0]"))
+    until(lambda: "waited" in run.line("x[0]"))
     graph = run.watcher.wait_graph()
     assert graph.cycles() == [("x[0]",)]
     assert "recv from x[0]" in graph.describe()
@@ -348,13 +348,13 @@ def test_while_a_run_starts_a_wait_is_told_soon(
     run: Run, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(heartbeat, "FIRST_S", 0.1)
-    line = r"driver waits for its process to start \(actor\[0\]\) since \d+ s"
+    line = r"driver has waited \d+ s for actor\[0\] to start"
     monkeypatch.setattr(heartbeat, "LOOK_S", 0.05)
     caplog.set_level(logging.INFO, LOG.name)
     for starting in (True, False):
         monkeypatch.setattr(heartbeat, "START_S", 600.0 if starting else 0.0)
         beating = Heartbeat(run.watcher.wait_graph, 300.0)
-        with waits.blocking(Wait(DRIVER, "actor[0]", "its process to start", peers=("actor[0]",))):
+        with waits.blocking(Wait(DRIVER, "actor[0]", "it to start", peers=("actor[0]",))):
             if starting:
                 until(lambda: any(re.fullmatch(line, message) for message in caplog.messages))
             else:
@@ -385,14 +385,14 @@ def test_the_heartbeat_speaks_only_when_the_driver_waits_for_long_and_not_too_of
     try:
         time.sleep(0.8)
         assert caplog.messages == []
-        wait = Wait(DRIVER, "actor[0].train()", "its end", peers=("actor[0]",))
+        wait = Wait(DRIVER, "actor[0].train()", "it to return", peers=("actor[0]",))
         start = time.monotonic()
         number = waits.begin(wait)
         until(lambda: len(caplog.messages) >= 4)
         elapsed = time.monotonic() - start
-        until(lambda: any(re.fullmatch(r"actor\[0\] runs train\(\) since \d+ s", message) for message in caplog.messages))
+        until(lambda: any(re.fullmatch(r"actor\[0\] has been running train\(\) for \d+ s", message) for message in caplog.messages))
         waits.end(number)
         assert elapsed >= 1.0
-        assert re.sub(r"\d+ s", "N s", caplog.messages[0]) == "driver waits for its end (actor[0].train()) since N s"
+        assert re.sub(r"\d+ s", "N s", caplog.messages[0]) == "driver has waited N s for actor[0].train() to return"
     finally:
         beating.stop()

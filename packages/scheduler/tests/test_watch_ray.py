@@ -101,7 +101,7 @@ def test_a_stopped_worker_is_named_when_the_driver_waits_for_it_in_vain(
     caplog.set_level(logging.INFO, LOG.name)
     (pid,) = [info.pid for info in group.worker_infos if info.rank == 1]
     handle = group.await_file(tmp_path / "go on")
-    until(cluster, "peer[0-2] runs await_file()")
+    until(cluster, "peer[0-2] have been running await_file()")
 
     def beats() -> list[str]:
         return [message for message in caplog.messages if "peer[1] does not answer: stopped" in message]
@@ -137,16 +137,16 @@ def test_the_graph_has_circles_holders_and_stacks_from_outside(cluster: Cluster,
     here, there = cluster.create_channel("here"), cluster.create_channel("there", near="peer")
     others = Peer.create_group().launch(cluster, name="other", placement_strategy=NodePlacementStrategy([0, 0]))
     handles = [others.execute_on(0).exchange(here, there), others.execute_on(1).exchange(there, here)]
-    within = "since N s, in exchange() since N s; last put by"
-    until(cluster, "a circle")
+    within = "in exchange() for N s; last put by"
+    until(cluster, "a cycle")
     file = (tmp_path / "lock").open("w")
     fcntl.flock(file, fcntl.LOCK_EX)
     handles.append(group.execute_on(1).native(Path(file.name)))
     until(
         cluster,
-        f"  other[0] waits for an item (channel 'here', key 'default') {within} other[1] N s ago\n",
-        f"  other[1] waits for an item (channel 'there', key 'default') {within} other[0] N s ago\n",
-        "  a circle: other[0] → other[1] → other[0]",
+        f"  other[0] has waited N s for an item (channel 'here', key 'default'), {within} other[1] N s ago\n",
+        f"  other[1] has waited N s for an item (channel 'there', key 'default'), {within} other[0] N s ago\n",
+        "  a cycle: other[0] → other[1] → other[0]",
         "peer[1] does not answer: ",
         " in native code that holds Python's lock",
     )
@@ -170,7 +170,7 @@ def test_a_deadline_of_a_channel_says_who_put_last(cluster: Cluster, group: Any)
         group.execute_on(1).get(channel, timeout=0.5).wait()
     assert any("Who waits for whom" in note for note in caught.value.__notes__)
     handle = group.execute_on(2).get(channel)
-    until(cluster, "peer[2] waits for an item")
+    until(cluster, "peer[2] has waited N s for an item")
 
     def late() -> str:
         said = r"driver waited 1.5 s for an item in vain; last put by driver \d+ s ago"
@@ -179,7 +179,7 @@ def test_a_deadline_of_a_channel_says_who_put_last(cluster: Cluster, group: Any)
         return str(told.value)
 
     deadline = time.monotonic() + 50.0
-    while "peer[2] waits for an item (channel 'letters', key 'k')" not in (text := late()):
+    while not re.search(r"peer\[2\] has waited \d s for an item \(channel 'letters', key 'k'\)", text := late()):
         assert time.monotonic() < deadline, text  # a worker that does not run for a second is not heard of
     with pytest.raises(DeadlineExceeded) as poll:
         channel.get(key="k", timeout=0.1)
@@ -193,12 +193,12 @@ def test_devices_are_held_in_turn_and_the_deadline_shows_the_line(cluster: Clust
     first = group.execute_on(0).hold(entered, leave)
     assert entered.get() == 0
     both = group.execute_on(2).hold(entered, None)
-    until(cluster, "peer[2] waits for the lock (device 0-1)")
+    until(cluster, "peer[2] has waited N s for the lock (device 0-1)")
     with pytest.raises(WorkerError) as caught:
         group.execute_on(1).want(0.5).wait()
     assert re.search(
-        r"device 0: peer\[1\] waited 0.5 s for the lock in vain; device 0 is held by peer\[0\] since \d+ s in hold\(\), "
-        r"in line: peer\[2\] since \d+ s in hold\(\)",
+        r"device 0: peer\[1\] waited 0.5 s for the lock in vain; device 0 is held by peer\[0\] \(for \d+ s, in hold\(\)\), "
+        r"in line: peer\[2\] \(for \d+ s, in hold\(\)\)",
         str(caught.value),
     )
     leave.put(0)
@@ -224,7 +224,7 @@ def test_a_worker_that_stays_stopped_is_taken_for_dead(cluster: Cluster, caplog:
     victim = Peer.create_group().launch(cluster, name="stopped", placement_strategy=NodePlacementStrategy([0]), supervisor=again)
     pid = victim.worker_infos[0].pid
     handle = victim.sleep(50.0)
-    until(cluster, "stopped[0] runs sleep()")
+    until(cluster, "stopped[0] has been running sleep()")
     os.kill(pid, signal.SIGSTOP)
     with pytest.raises(
         WorkerError, match=rf"stopped\[0\] failed in sleep\(\): the process died \(killed, as pid {pid} was stopped"

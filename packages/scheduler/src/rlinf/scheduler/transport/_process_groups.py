@@ -234,7 +234,7 @@ class GroupCarrier:
             if (ip := pair.ip) not in self._stores:
                 self._stores[ip] = _store(ip)
             store = self._stores[ip]
-        wait = Wait(label(self._me), f"{key.route} to {label(peer)}", "its end", seconds)
+        wait = Wait(label(self._me), f"{key.route} to {label(peer)}", "it to end", seconds)
         pair.line.add(lambda: pair.send(store, payload.parts, seconds), wait)
         return ip, store.port
 

@@ -69,7 +69,7 @@ class Channel:
     @classmethod
     def create_at(cls, transport: Transport, name: str, maxsize: int, site: Site) -> Channel:
         """`create`, for a transport that is known."""
-        wait = Wait(transport.who(), f"channel '{name}'", "its creation")
+        wait = Wait(transport.who(), f"channel '{name}'", "it to be created")
         return cls(transport, transport.ask("channel", "create", name, maxsize, site, wait=wait))
 
     @classmethod
@@ -91,7 +91,7 @@ class Channel:
     @classmethod
     def connect_at(cls, transport: Transport, name: str, timeout: float | None = None) -> Channel:
         """`connect`, for a transport that is known."""
-        wait = Wait(transport.who(), f"channel '{name}'", "its creation", timeout)
+        wait = Wait(transport.who(), f"channel '{name}'", "it to be created", timeout)
         return cls(transport, transport.ask("channel", "find", name, timeout, wait=wait))
 
     @property
@@ -277,7 +277,7 @@ class Channel:
             with contextlib.suppress(ChannelClosed):
                 work.wait()
         who = self._transport.who()
-        self._transport.ask("channel", "end", self._name, who, wait=Wait(who, f"channel '{self._name}'", "its end"))
+        self._transport.ask("channel", "end", self._name, who, wait=Wait(who, f"channel '{self._name}'", "it to end"))
 
     def __iter__(self) -> Iterator[Any]:
         """The items of the default key, until the channel is closed and empty."""

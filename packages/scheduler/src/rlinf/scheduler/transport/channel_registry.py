@@ -192,7 +192,7 @@ class ChannelRegistry:
             case ("create", name, maxsize, site):
                 return self.create(name, maxsize, site, by)
             case ("find", name, timeout):
-                return self.find(name, Wait(label(by), f"channel '{name}'", "its creation", timeout))
+                return self.find(name, Wait(label(by), f"channel '{name}'", "it to be created", timeout))
             case ("host", name, key, decide):
                 return self.host(name, key, by, decide=decide)
             case ("status", name):

@@ -30,7 +30,7 @@ class Wait:
     place: str
     """`channel 'env', key 0`."""
     goal: str
-    """`an item`, `room`, …"""
+    """`an item`, `room`, …; `it to return` if what is waited for is an event of the place itself."""
     timeout: float | None = None
     """Seconds; None is the cluster's `timeout_s`."""
     host: str = ""

@@ -22,7 +22,7 @@ class Waiter:
     seconds: float = 0.0
     """For how long it runs the call."""
     goal: str = ""
-    """What it waits for: `an item`, `the lock`; "" if it runs."""
+    """What it waits for, as in `Wait`; "" if it runs."""
     place: str = ""
     """Where: `channel 'env', key 0`."""
     waited: float = 0.0
@@ -38,15 +38,17 @@ class Waiter:
         return bool(self.goal)
 
     def describe(self, name: str | None = None) -> str:
-        """One line: `rollout[1] waits for an item (channel 'env', key 0) since 41 s, in generate() since 42 s; …`."""
+        """One line: `rollout[1] has waited 41 s for an item (channel 'env', key 0), in generate() for 42 s; …`."""
         name = self.who if name is None else name
+        has = "have" if {"-", ","} & set(name.rpartition("[")[2]) else "has"
         if self.goal:
-            within = f", in {self.method}() since {self.seconds:.0f} s" if self.method else ""
+            within = f", in {self.method}() for {self.seconds:.0f} s" if self.method else ""
             note = f"; {self.note}" if self.note else ""
-            return f"{name} waits for {self.goal} ({self.place}) since {self.waited:.0f} s{within}{note}"
+            what = f"{self.place} {self.goal[3:]}" if self.goal.startswith("it ") else f"{self.goal} ({self.place})"
+            return f"{name} {has} waited {self.waited:.0f} s for {what}{within}{note}"
         if self.note:
             return f"{name} {self.note}"
-        return f"{name} runs {self.method}() since {self.seconds:.0f} s" if self.method else f"{name} has no call"
+        return f"{name} {has} been running {self.method}() for {self.seconds:.0f} s" if self.method else f"{name} is idle"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ class WaitGraph:
         return {who: frozenset(peers) for who, peers in found.items()}
 
     def cycles(self) -> list[tuple[str, ...]]:
-        """Circles in which each waits for the next, each once, from its first member in alphabetical order."""
+        """Cycles in which each waits for the next, each once, from its first member in alphabetical order."""
         edges = self.edges
         found: dict[frozenset[str], tuple[str, ...]] = {}
         for start in sorted(edges):
@@ -79,7 +81,7 @@ class WaitGraph:
         lines = [f"  {line}" for line in merged(waiter for waiter in self.waiters if waiter.waits or waiter.method or waiter.note)]
         if len(lines) > LINES:
             lines[LINES:] = [f"  … and {len(lines) - LINES} more"]
-        lines += [f"  a circle: {' → '.join([*cycle, cycle[0]])}" for cycle in self.cycles()]
+        lines += [f"  a cycle: {' → '.join([*cycle, cycle[0]])}" for cycle in self.cycles()]
         return "\n".join(lines)
 
     def __str__(self) -> str:

@@ -102,7 +102,7 @@ class SilenceWatch:
             _log(host).warning("its process is stopped (state T, as by SIGSTOP): `kill -CONT %d` continues it%s", silence.pid, end)
         elif not stopped and not silence.told and silence.seconds >= SILENT_S:
             silence.told = state
-            _log(host).info("does not answer since %.0f s: %s", silence.seconds, state)
+            _log(host).info("has not answered for %.0f s: %s", silence.seconds, state)
         if stopped and self._grace_s and silence.stopped >= self._grace_s and not silence.over and not self._ended.is_set():
             silence.over = True
             self._on_stopped(host, silence.pid, silence.stopped)

@@ -129,7 +129,7 @@ class WorkerChild(AddressedChild):
     def __init__(self, origin: Origin, blobs: list[bytes], name: str, fail: Callable[[str], None]) -> None:
         super().__init__(WorkerAddress(origin.fields["group"], origin.path), name)
         self._fail = fail
-        wait = Wait(label(address(origin.fields["group"], origin.path[:-1])), self._label, "its end")
+        wait = Wait(label(address(origin.fields["group"], origin.path[:-1])), self._label, "it to end")
         self._end: Work[None] = Work(wait, origin.run_info.timeout_s)
         command = [sys.executable, "-c", "from rlinf.scheduler.workers.children import main; main()"]
         # Enough to find this module; then the child takes over the path as it is here.

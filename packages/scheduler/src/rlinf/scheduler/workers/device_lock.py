@@ -47,8 +47,8 @@ class _Ticket:
     held: bool = False
 
     def __str__(self) -> str:
-        within = f" in {self.claim.method}()" if self.claim.method else ""
-        return f"{self.claim.owner} since {time.monotonic() - self.since:.0f} s{within}"
+        within = f", in {self.claim.method}()" if self.claim.method else ""
+        return f"{self.claim.owner} (for {time.monotonic() - self.since:.0f} s{within})"
 
 
 class Locks:
@@ -64,7 +64,7 @@ class Locks:
         """Returns when the claim has all of its devices.
 
         Raises:
-            DeadlineExceeded: the message says who holds the devices since when, and who waits in line.
+            DeadlineExceeded: the message says who holds the devices, for how long, and who waits in line.
             ChannelClosed: the locks were closed, or the claim was released while it waited.
         """
         with self._monitor:
@@ -125,7 +125,7 @@ class Locks:
         self._monitor.changed()
 
     def _describe(self, devices: Iterable[int], *, apart_from: _Ticket | None = None) -> str:
-        """`device 0-1 is held by actor[0] since 43 s in train(), in line: env[0] since 9 s in step()`; equal lines only once."""
+        """`device 0-1 is held by actor[0] (for 43 s, in train()), in line: env[0] (for 9 s, in step())`; equal lines only once."""
         standing: dict[str, list[int]] = {}
         for device in devices:
             line = self._lines.get(device, ())
@@ -176,7 +176,7 @@ class DeviceLock:
             timeout: seconds; None is the cluster's `timeout_s`.
 
         Raises:
-            DeadlineExceeded: the message says who holds them since when, in which method, and who waits in line.
+            DeadlineExceeded: the message says who holds them, for how long, in which method, and who waits in line.
             RLinfError: another task of the same event loop holds them, which would never come to give them back.
         """
         me = _holder()

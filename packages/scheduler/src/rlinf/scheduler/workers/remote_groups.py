@@ -109,7 +109,7 @@ class _RemoteCall:
     def wait(self, timeout: float | None = None) -> Outcome:
         if not self._ended:
             try:
-                self._outcome = self._questions("its end").ask("wait", self._number, timeout, timeout=timeout)
+                self._outcome = self._questions("it to return").ask("wait", self._number, timeout, timeout=timeout)
             # The call goes on, and can be waited for again.
             except DeadlineExceeded:
                 raise

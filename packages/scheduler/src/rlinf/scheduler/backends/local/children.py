@@ -70,7 +70,7 @@ class LocalChild(AddressedChild):
 
     def wait(self, timeout: float | None = None) -> None:
         scheduler = self._services.scheduler
-        scheduler.wait_until(lambda: self._ended, Wait(scheduler.me().name, self._label, "its end", timeout))
+        scheduler.wait_until(lambda: self._ended, Wait(scheduler.me().name, self._label, "it to end", timeout))
 
     def done(self) -> bool:
         """See `Child`; lets another task run first."""

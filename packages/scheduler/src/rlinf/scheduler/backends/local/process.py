@@ -64,7 +64,7 @@ class LocalCall:
     def _join(self, timeout: float | None) -> None:
         around = self._runtime
         seconds = around.timeout_s if timeout is None else timeout
-        wait = Wait(around.scheduler.me().name, self.label, "its end", seconds, peers=(self._info.label,))
+        wait = Wait(around.scheduler.me().name, self.label, "it to return", seconds, peers=(self._info.label,))
         try:
             around.scheduler.join(lambda: self.outcome is not None, wait)
         except DeadlineExceeded as error:

@@ -100,7 +100,7 @@ class RayCall:
 
     def wait(self, timeout: float | None = None) -> Outcome:
         failures, seconds = self._process.failures, self._process.timeout_s if timeout is None else timeout
-        goal = "its imports and its end" if self.method == "__init__" else "its end"
+        goal = "it to return, imports included" if self.method == "__init__" else "it to return"
         wait = Wait(DRIVER, self.label, goal, timeout, peers=(self._process.info.label,))
         if not self.ended:
             failures.check()

@@ -144,7 +144,7 @@ class RayProcess:
             TimeoutError: nothing, until the deadline.
             RayError: Ray could not start it.
         """
-        with waits.blocking(Wait(DRIVER, self._info.label, "its process to start")):
+        with waits.blocking(Wait(DRIVER, self._info.label, "it to start")):
             while True:
                 self.failures.check()
                 if not future.done() and (how := self._launcher.failed_start(self)):

@@ -202,7 +202,7 @@ def _answers(connections: Mapping[str, Connection], kind: str, question: tuple[A
     asked: dict[str, RemoteRequest] = {}
     for host, connection in connections.items():
         with contextlib.suppress(RLinfError):
-            wait = Wait(label(host), f"'{kind}'", "its arrival")
+            wait = Wait(label(host), f"'{kind}'", "it to arrive")
             asked[host] = connection.start("ask", kind, (), encode(question), wait)
     answers: dict[str, Any] = {}
     for host, request in asked.items():

@@ -113,7 +113,7 @@ class SocketTransport(Transport):
         self.connections.ask(DRIVER, "lock", claim, wait.timeout, wait=wait)
 
     def release(self, claim: Claim) -> None:
-        self.connections.ask(DRIVER, "unlock", claim, wait=Wait(claim.owner, "device lock", "its release"))
+        self.connections.ask(DRIVER, "unlock", claim, wait=Wait(claim.owner, "device lock", "it to be released"))
 
     def groups(self) -> dict[str, int]:
         """The groups that were launched so far, and their world sizes."""
@@ -228,7 +228,7 @@ class DriverTransport(SocketTransport):
             self.queues.end(channel, reason)
         # Not over the control connections: the end must not overtake what the driver itself has put.
         others = [host for host in hosts if host != DRIVER]
-        self.connections.ask_all(others, "end", channel, reason, wait=Wait(DRIVER, f"channel '{channel}'", "its end", ANSWERS_S))
+        self.connections.ask_all(others, "end", channel, reason, wait=Wait(DRIVER, f"channel '{channel}'", "it to end", ANSWERS_S))
 
     def traffic(self, channels: Sequence[str], host: str) -> list[Traffic]:
         answers = self.controls.ask("channel traffic", channels, host, timeout=ANSWERS_S)
@@ -253,10 +253,10 @@ class DriverTransport(SocketTransport):
             self.channels.lose(peer)
 
     def _where(self, peer: str, host: str, timeout: float | None) -> Location:
-        return self.directory.where(host, Wait(peer, f"the way to {label(host)}", "its start", timeout))
+        return self.directory.where(host, Wait(peer, label(host), "it to start", timeout))
 
     def _again(self, peer: str, host: str, old: Location | None, timeout: float | None) -> Location:
-        return self.directory.again(host, old, Wait(peer, f"the way to {label(host)}", "its return", timeout))
+        return self.directory.again(host, old, Wait(peer, label(host), "it to come back", timeout))
 
     def _lock(self, claim: Claim, timeout: float | None) -> None:
         self.locks.acquire(claim, Wait(claim.owner, "", "", timeout))

@@ -152,7 +152,7 @@ def _convert_union(members: tuple[Any, ...], value: object, place: str, faults: 
         if len(rest) == 1:
             faults.extend(attempt)
             return None
-    faults.append(ConfigError(place, f"expected {' or '.join(_describe(m) for m in members)}, found {value!r}"))
+    faults.append(ConfigError(place, f"expected {' or '.join(map(_describe, members))}, found {value!r}"))
     return None
 
 
@@ -243,6 +243,13 @@ def _describe(hint: Any) -> str:
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
     if hint in names:
         return names[hint]
-    if typing.get_origin(hint) is Literal:
+    origin = typing.get_origin(hint) or hint
+    if origin is Literal:
         return " or ".join(repr(choice) for choice in typing.get_args(hint))
-    return getattr(hint, "__name__", str(hint))
+    if origin in (Union, types.UnionType):
+        return " or ".join(map(_describe, typing.get_args(hint)))
+    if dataclasses.is_dataclass(origin) or (isinstance(origin, type) and issubclass(origin, Mapping)):
+        return "a section"
+    if isinstance(origin, type) and issubclass(origin, Sequence):
+        return "a list"
+    return getattr(origin, "__name__", str(hint))

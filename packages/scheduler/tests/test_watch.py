@@ -22,7 +22,7 @@ from rlinf.scheduler.transport.work import Work
 from rlinf.scheduler.watch import stacks
 from rlinf.scheduler.watch.graph import Waiter, WaitGraph, merged
 from rlinf.scheduler.watch.heartbeat import report
-from rlinf.scheduler.watch.stall import QUIET_S, Stalls
+from rlinf.scheduler.watch.stall import QUIET_S, Stalls, shortened
 from rlinf.scheduler.watch.waits import waiter
 from rlinf.scheduler.workers.device_lock import Claim, Locks
 
@@ -210,6 +210,8 @@ def test_an_error_carries_the_graph_and_once_in_a_while_the_stacks(tmp_path: Pat
     assert str(again).startswith("a.run(): not done after 9 s. Who waits for whom:\n")
     assert not hasattr(again, "__notes__")
     assert QUIET_S > 1
+    idle = {DRIVER: some_stacks()[DRIVER], "a[0]": some_stacks()["a[0]"][:1]}
+    assert shortened(idle) == "No worker runs a method."
 
 
 def test_without_a_folder_for_logs_stacks_go_to_a_temporary_file_and_not_to_the_console(

@@ -252,4 +252,4 @@ def _describe(hint: Any) -> str:
         return "a section"
     if isinstance(origin, type) and issubclass(origin, Sequence):
         return "a list"
-    return getattr(origin, "__name__", str(hint))
+    return str(getattr(cast("object", origin), "__name__", hint))

@@ -92,4 +92,4 @@ def shortened(stacks: Mapping[str, Sequence[Stack]]) -> str:
                 lines.append(f"  {who}: {' < '.join(frames)}")
     if shown > WORKERS_SHOWN:
         lines.append(f"  … and {shown - WORKERS_SHOWN} more")
-    return "\n".join(lines)
+    return "\n".join(lines) if shown else "No worker runs a method."

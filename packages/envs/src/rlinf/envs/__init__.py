@@ -1,4 +1,4 @@
-"""Robot simulators as vector environments under one honest contract."""
+"""Robot simulators, tools and tasks as environments: one contract, that of Gymnasium's `VectorEnv`."""
 
 from rlinf.core.lazy import lazy_exports as _lazy_exports
 

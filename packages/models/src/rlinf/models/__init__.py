@@ -1,4 +1,4 @@
-"""Policies whose log-probabilities can be trusted, behind one interface."""
+"""Policies for robots and language, behind one interface."""
 
 from rlinf.core.lazy import lazy_exports as _lazy_exports
 

@@ -109,7 +109,8 @@ class GAE(Estimator):
     gae_lambda: float = 0.95
     """Bias–variance trade-off in [0, 1]; 0 is one-step TD, 1 is Monte Carlo with a baseline."""
     normalize_advantages: bool | Normalization = field(default=True, kw_only=True)
-    """As in `Estimator`."""
+    """Over which decisions advantages are normalised to mean 0 and variance 1: "batch" (or true), all unmasked decisions of all
+    ranks; "group", those of the rows of a group; "none" (or false), for rewards whose scale means something."""
 
     def __post_init__(self) -> None:
         Estimator.__post_init__(self)
@@ -268,7 +269,8 @@ class DiscountedReturns(Estimator):
     gamma: float = 1.0
     """Discount of one decision, in [0, 1]."""
     normalize_advantages: bool | Normalization = field(default=True, kw_only=True)
-    """As in `Estimator`."""
+    """Over which decisions advantages are normalised to mean 0 and variance 1: "batch" (or true), all unmasked decisions of all
+    ranks; "group", those of the rows of a group; "none" (or false), for rewards whose scale means something."""
 
     def __post_init__(self) -> None:
         Estimator.__post_init__(self)

@@ -333,11 +333,12 @@ class CorrectionConfig:
     """`truncated_importance` (also "tis"), `masked_importance` (also "mis" and "icepop") or `rejection`; "none" weighs nothing and
     drops nothing by bounds, which leaves what the keys below drop, and the metrics."""
     level: Level = "token"
-    """What has one ratio."""
+    """What has one ratio of trainer to rollout: "token", each decision, with the least variance; "sequence", a row, by the product
+    over its decisions, which is exact and grows with their number; "geometric", a row, by their geometric mean."""
     low: float = 0.0
     """The lower bound of the ratio, ≥ 0."""
     high: float = 2.0
-    """The upper bound of the ratio."""
+    """The upper bound of the ratio; above it `mode` says whether it is cut to the bound or its decisions are dropped."""
     geometric_low: float | None = None
     """The lower bound of `geometric_rejection`, on top of the rest; None for none of it."""
     geometric_high: float | None = None

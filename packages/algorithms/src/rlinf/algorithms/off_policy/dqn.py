@@ -34,7 +34,7 @@ class DQN:
     initial_epsilon: float = 1.0
     """The share of random actions at the start of training."""
     final_epsilon: float = 0.05
-    """That share after `epsilon_steps`."""
+    """The share of random actions that is reached after `epsilon_steps`, and stays."""
     epsilon_steps: int = 10_000
     """Decisions of training over which it falls as a line."""
     bootstrap_type: Bootstrap = "standard"

@@ -39,7 +39,7 @@ class TwinDelayed(TargetCriticSettings):
     target_noise: float = 0.2
     """σ of the noise on the target's action."""
     noise_clip: float = 0.5
-    """The most of that noise."""
+    """The largest noise on the target's action, in either direction; larger draws are cut to it."""
     critic_actor_ratio: int = 2
     """Updates of the critics for one of the actor and of the target weights."""
 

@@ -74,13 +74,13 @@ class MultipleChoice(PairReward):
     """Whether a completion settles on the right letter, by name: `multiple_choice`."""
 
     letters: str = LETTERS
-    """The letters of the choices."""
+    """The letters that can be chosen; a completion that settles on any other has no answer."""
     tag: str = "answer"
     """The tag of the answer; "" for none."""
     correct: float = 1.0
-    """The score of the right letter."""
+    """The score of a completion that settles on the right letter."""
     incorrect: float = 0.0
-    """The score of another, or of none."""
+    """The score of one that settles on another letter, or on none."""
 
     def __post_init__(self) -> None:
         if not self.letters.isalnum() or len(set(self.letters.upper())) < len(self.letters):

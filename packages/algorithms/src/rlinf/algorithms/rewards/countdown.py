@@ -35,7 +35,7 @@ class Countdown(PairReward):
     other_value: float = 0.0
     """The score of one that uses the numbers as it should and comes to something else."""
     incorrect: float = 0.0
-    """The score of anything else."""
+    """The score of anything else: no expression, or one that uses other numbers."""
     longest: int = 200
     """Characters beyond which an expression is not read."""
 

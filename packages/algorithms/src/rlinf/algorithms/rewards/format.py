@@ -69,11 +69,11 @@ class ThinkFormat(PairReward):
     """Whether a completion begins with its thoughts, by name: `think_format`. The answer is not looked at."""
 
     tag: str = "think"
-    """The tag of the thoughts."""
+    """The name of the tag that encloses the thoughts: `<think>…</think>`."""
     correct: float = 1.0
-    """The score of the right shape."""
+    """The score of a completion that has this form."""
     incorrect: float = 0.0
-    """The score of another."""
+    """The score of a completion that has not."""
 
     def __post_init__(self) -> None:
         expect_finite(correct=self.correct, incorrect=self.incorrect)
@@ -88,11 +88,11 @@ class AnswerFormat(PairReward):
     """Whether a completion has exactly one answer in tags, by name: `answer_format`. The answer itself is not looked at."""
 
     tag: str = "answer"
-    """The tag of the answer."""
+    """The name of the tag that encloses the answer: `<answer>…</answer>`."""
     correct: float = 1.0
-    """The score of the right shape."""
+    """The score of a completion that has this form."""
     incorrect: float = 0.0
-    """The score of another."""
+    """The score of a completion that has not."""
 
     def __post_init__(self) -> None:
         expect_finite(correct=self.correct, incorrect=self.incorrect)
@@ -110,13 +110,13 @@ class TagFormat(PairReward):
     """
 
     tags: tuple[str, ...] = ("think", "answer")
-    """The tags, in order."""
+    """The names of the tags, in the order in which a completion must have them, with only white space between and around them."""
     newlines: bool = False
     """Whether each tag stands on a line of its own."""
     correct: float = 1.0
-    """The score of the right shape."""
+    """The score of a completion that has this form."""
     incorrect: float = 0.0
-    """The score of another."""
+    """The score of a completion that has not."""
 
     def __post_init__(self) -> None:
         if not self.tags or len(set(self.tags)) < len(self.tags):

@@ -36,7 +36,7 @@ class ExactMatch(PairReward):
     r"""What of a completion is its answer: all of it, the last `\boxed{…}`, the last `<tag>…</tag>`, what follows the last `####`
     on its line (GSM8K; commas between digits go), or the last number."""
     tag: str = "answer"
-    """The tag of "tag"."""
+    """The name of the tag that encloses the answer where `extraction` is "tag"; not looked at otherwise."""
     after: str = ""
     """Only what follows the last of these counts, such as `</think>`; "" for no such mark."""
     ignore_case: bool = False
@@ -46,7 +46,7 @@ class ExactMatch(PairReward):
     ignore_whitespace: bool = True
     """Whether any run of white space is the same as one space."""
     correct: float = 1.0
-    """The score of a right answer."""
+    """The score of a completion whose answer is the right one."""
     incorrect: float = 0.0
     """The score of a wrong answer, or of none."""
 
@@ -203,7 +203,7 @@ class SearchR1(_Search):
     """
 
     correct: float = 1.0
-    """The score of a right answer."""
+    """The score of a completion whose answer is the right one."""
     format_score: float = 0.0
     """The score of a wrong answer in the right tags."""
     max_tags: int = 10

@@ -31,7 +31,7 @@ class Math(IsolatedReward):
     min_val: float = -1.0
     """The score of a wrong answer, of none, and of one that can't be verified in time, before `reward_scale`."""
     reward_scale: float = 1.0
-    """The factor of scores."""
+    """Multiplies both scores, for instance to weigh this reward against others."""
     extraction: Literal["boxed", "any"] = "any"
     """Whether an answer counts only in a box."""
     after: str = ""

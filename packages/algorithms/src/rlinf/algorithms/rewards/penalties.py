@@ -100,7 +100,7 @@ class Repetition(PairReward):
     """A penalty for repeated n-grams, by name: `repetition`. The answer is not looked at."""
 
     ngram: int = 3
-    """n, in words."""
+    """n, how many words in a row count as one piece that may be repeated."""
     max_penalty: float = -1.0
     """The penalty ≤ 0 that a text of nothing but repetition comes near."""
 

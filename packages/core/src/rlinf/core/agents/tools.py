@@ -22,7 +22,7 @@ class Tool:
     """A function that a model can call."""
 
     name: str
-    """By which the model calls it."""
+    """The name under which the model calls it."""
     description: str
     """What it does, for the model."""
     parameters: Schema

@@ -35,7 +35,7 @@ class AmpAutocast:
     """torch's autocast around the forward pass: each operator in the precision that suits it."""
 
     enabled: bool = False
-    """Whether it is on."""
+    """Whether the forward pass runs under autocast; take `param_dtype` instead to compute everything in one precision."""
     precision: Computed = "bf16"
     """Of the operators that allow it. With `fp16` the loss is scaled, see `rlinf.engines.optim.loss_scale`."""
 

@@ -20,7 +20,7 @@ class ServedGeneratorConfig:
     python: str | None = None
     """The Python that runs a server that is started, which may be of an environment of its own; None for this one."""
     tensor_parallel_size: int = 1
-    """Devices that share the network."""
+    """How many devices share the network, each with a part of every layer; more than 1 where it does not fit on one."""
     max_running_requests: int = 64
     """Completions that are written at the same time; others wait."""
     max_model_len: int | None = None

@@ -22,15 +22,15 @@ class OptimConfig:
     """
 
     lr: float = 3e-4
-    """The learning rate."""
+    """The learning rate of the policy after the warm-up, before `lr_scheduler` lowers it."""
     value_lr: float | None = None
-    """The critic's; None for the same."""
+    """The learning rate of the critic; None for that of the policy."""
     adam_beta1: float = 0.9
     """Decay of the gradient's running mean."""
     adam_beta2: float = 0.999
     """Decay of the squared gradient's running mean."""
     adam_eps: float = 1e-8
-    """Added to the denominator."""
+    """Added to the root of the squared gradient's running mean, by which the step is divided, so that it is never 0."""
     weight_decay: float = 0.0
     """Decoupled weight decay of matrices; vectors (norms, biases) have none. With 0 this is Adam."""
     clip_grad: float | None = 0.5

@@ -59,7 +59,7 @@ class BucketWeightSync(AgreedWeightSync):
     """
 
     bucket_size: int = BUCKET_BYTES
-    """Bytes of a bucket."""
+    """Bytes of a bucket; the sender holds two. Larger ones are fewer messages, smaller ones need less memory."""
     bucket_dtype: Literal["float32", "bfloat16", "float16"] | None = None
     """The type in which floating weights travel; they arrive in the receiver's, which must hold every value of it. 8-bit floats and
     integers travel as they are. None for their own type, which both sides must share."""

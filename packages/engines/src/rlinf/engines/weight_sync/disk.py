@@ -40,7 +40,7 @@ class DiskWeightSync(AgreedWeightSync):
     folder: str
     """Seen by all of them under this path, and written by one sender only."""
     keep: int = 1
-    """How many versions stay."""
+    """How many of the newest versions stay in the folder; more let somebody read an earlier one."""
     shard_size: int = 1 << 30
     """Bytes of a file, unless one tensor has more; the sender holds so much beside its weights."""
 

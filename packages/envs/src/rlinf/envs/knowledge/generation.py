@@ -35,13 +35,13 @@ class Knowledge:
     """
 
     people: int = 1000
-    """Persons, those held out among them."""
+    """How many persons there are, those held out among them."""
     companies: int = 200
-    """Companies, likewise."""
+    """How many companies there are, those held out among them."""
     cities: int = 100
-    """Cities, likewise."""
+    """How many cities there are, those held out among them."""
     countries: int = 20
-    """Countries, likewise."""
+    """How many countries there are, those held out among them."""
     held_out: float = 0.2
     """The share of each kind that is held out, in (0, 1); each part has at least two of each kind."""
     syllables: int = 3
@@ -56,7 +56,7 @@ class Knowledge:
     """Whether each passage has its facts in an order of its own. Otherwise a relation has the same position in all passages of a
     kind, and a small model finds it without reading its name."""
     seed: int = 0
-    """Decides names and facts."""
+    """The seed of names and facts: the same seed makes the same knowledge base."""
 
     def __post_init__(self) -> None:
         expect_range("held_out", self.held_out, 0.0, 1.0, open_low=True, open_high=True)

@@ -93,7 +93,7 @@ class Arithmetic(GeneratedTask[Expression]):
     operations: tuple[Operation, ...] = ("+", "-")
     """Those that occur, each equally often."""
     terms: int = 6
-    """Numbers in a problem, at least 2."""
+    """How many numbers a problem has, at least 2; more make it harder."""
     digits: int = 1
     """Digits of each number, of which the first is not 0."""
     largest: int | None = 20

@@ -60,7 +60,7 @@ class Completions(GeneratedTask[Line]):
     right_share: float = 0.4
     """The share of worked examples that are right."""
     train: int = 2000
-    """Lines to train on, all different."""
+    """How many lines there are to train on, all different."""
     validation: int = 256
     """Lines held out, all different; none of them is one to train on."""
     validation_share: float = 0.2

@@ -20,13 +20,13 @@ class Embedding:
     query_prefix: str = "query: "
     """What is put before queries; E5 was trained with this."""
     passage_prefix: str = "passage: "
-    """What is put before passages."""
+    """What is put before passages; E5 was trained with this."""
     max_length: int = 512
     """Tokens of a text, the rest is cut off."""
     batch_size: int = 64
     """Passages that are embedded together."""
     device: str = "cpu"
-    """Where."""
+    """The device of torch on which texts are embedded, such as `cuda:0`."""
 
     def __post_init__(self) -> None:
         if self.pooling not in ("mean", "cls", "last"):

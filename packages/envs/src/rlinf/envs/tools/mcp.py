@@ -35,7 +35,7 @@ class MCP:
     """In place of `command`: a server that runs already and speaks MCP by HTTP, such as `http://127.0.0.1:8000/mcp`; on the
     loopback interface only."""
     server: str = "mcp"
-    """What messages call it."""
+    """What the log and errors call this server."""
     only: tuple[str, ...] = ()
     """The tools that are wanted, by name; () for all."""
     prefix: str = ""

@@ -28,7 +28,7 @@ class Python:
     """
 
     name: str = "python"
-    """By which the model calls it."""
+    """The name under which the model calls it."""
     sandbox: str = "process"
     """A registered sandbox; nothing else runs a model's code."""
     sandbox_params: Mapping[str, Any] = field(default_factory=dict[str, Any])

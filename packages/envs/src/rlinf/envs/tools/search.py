@@ -51,7 +51,7 @@ class Search:
     b: float = 0.75
     """BM25: how much long passages are held back, in [0, 1]."""
     name: str = "search"
-    """By which the model calls it."""
+    """The name under which the model calls it."""
 
     def __post_init__(self) -> None:
         expect_range("results", self.results, 1, 1000)

@@ -30,7 +30,7 @@ class Verifiers:
     env: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The library's configuration of the environment, such as `{agent: {max_turns: 4}}`."""
     params: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """That of the taskset."""
+    """The configuration of the taskset, as the library reads it."""
     train: int = 1000
     """Tasks to train on at most: those after the held-out ones."""
     validation: int = 64

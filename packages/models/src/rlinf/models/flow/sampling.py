@@ -20,7 +20,7 @@ class FlowSampling:
     """Steps of a flow and where noise enters them. Times run from τ = 1 (noise) to τ = 0 (action) in equal steps δ = 1/K."""
 
     num_steps: int = 4
-    """K, denoising steps."""
+    """K, denoising steps from noise to a chunk of actions; more are more exact, and each is one pass of the network."""
     noise_method: NoiseMethod = "flow_sde"
     """How a step of mode "train" is made stochastic; mode "eval" is always the ODE."""
     noise_level: float = 0.5

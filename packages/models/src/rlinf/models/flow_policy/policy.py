@@ -41,11 +41,12 @@ class FlowPolicyConfig:
     sampling: FlowSampling = field(default_factory=FlowSampling)
     """How chunks are made, and where exploration comes from."""
     logprob_type: Granularity = "chunk_level"
-    """What counts as one action."""
+    """What has one log-probability, and so one ratio: "chunk_level", the whole decision; "action_level", each control step;
+    "token_level", each dimension of it."""
     condition: AdvantageCondition | None = None
     """Lets it learn from labels which actions were good, and act as those; None: it learns all that it is shown."""
     add_value_head: bool = True
-    """Whether there is a critic V(s)."""
+    """Whether there is a critic V(s): GAE needs one, GRPO and its kin do not."""
     num_q_heads: int = 0
     """N, critics Q(s, a) of soft actor-critic; 0 for none."""
     q_layer_norm: bool = False

@@ -30,7 +30,7 @@ class TokensConfig:
     """"characters": a token for each of `alphabet`; "bytes": pairs of bytes merged as the texts of the task suggest, which can
     write any text."""
     alphabet: str = PRINTABLE
-    """What "characters" can write."""
+    """The characters that a model with `kind: characters` can read and write; not looked at with "bytes"."""
     size: int = 384
     """The most entries that "bytes" may have, special ones included; the model has this many, and one for each of `words`."""
     words: tuple[str, ...] = ()

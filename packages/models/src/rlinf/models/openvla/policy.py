@@ -34,7 +34,8 @@ class OpenVLAPolicyConfig(ReadsFolder):
     num_action_chunks: int = 1
     """K, control steps in one decision."""
     logprob_type: Granularity = "action_level"
-    """What counts as one action."""
+    """What has one log-probability, and so one ratio: "action_level", each control step; "token_level", each dimension of it;
+    "chunk_level", the whole decision."""
     temperature: float = 1.0
     """τ of mode "train", in sampling and in scoring."""
     temperature_eval: float = 0.0

@@ -60,6 +60,8 @@ class OpenVLAOFTPolicyConfig(ReadsFolder):
     max_prompt_length: int = 64
     """Tokens of a prompt at most. Prompts are padded to this length in storage; no computation is spent on it."""
     logprob_type: Granularity = "action_level"
+    """What has one log-probability, and so one ratio: "action_level", each control step; "token_level", each dimension of it;
+    "chunk_level", the whole decision."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """Of the vision-language model; heads and probabilities are float32."""
     add_value_head: bool = True

@@ -53,14 +53,15 @@ class PiConfig:
     sampling: FlowSampling = field(default_factory=FlowSampling)
     """Denoising steps, and where exploration comes from."""
     logprob_type: Granularity = "chunk_level"
-    """What gets a log-probability of its own."""
+    """What has one log-probability, and so one ratio: "chunk_level", the whole decision; "action_level", each control step;
+    "token_level", each dimension of it."""
     condition: AdvantageCondition | None = None
     """Lets it learn from labels which actions were good, and act as those; None: it learns all that it is shown. Words behind the
     task tell it, so that it has no other weights."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """Of the two transformers and the vision tower; projections of actions, heads and the flow stay in float32."""
     add_value_head: bool = True
-    """Whether there is a critic."""
+    """Whether there is a critic V(s): GAE needs one, GRPO and its kin do not."""
     value_after_vlm: bool = False
     """The critic sees the mean over the prompt's and images' tokens; else the mean over the expert's, at the scored step."""
     value_hidden_sizes: tuple[int, ...] | None = None

@@ -36,13 +36,13 @@ class JudgeConfig:
     cameras: tuple[str, ...] | None = None
     """Which keys of the observation: `main_images`, `wrist_images`, `extra_view_images`; all that there are if None."""
     image_features: int = 256
-    """Numbers for each view."""
+    """How many numbers the image of each camera becomes."""
     use_states: bool = True
-    """Whether `states` are seen."""
+    """Whether `states` are seen beside the images; false for a model that must not depend on the robot."""
     word_features: int = 32
     """Numbers for the words of the task."""
     hidden_sizes: tuple[int, ...] = (256, 256)
-    """Units of each hidden layer."""
+    """Units of each hidden layer between what is seen and what is said of it."""
     activation: Activation = "silu"
     """What follows each hidden layer."""
 

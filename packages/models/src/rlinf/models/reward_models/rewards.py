@@ -87,7 +87,7 @@ class JudgeReward(_TextReward):
     yes: str = "yes"
     """One token, whose probability counts; a token that begins with a space is another one."""
     no: str = "no"
-    """One token, the other answer."""
+    """One token, the other answer: the score is the probability of `yes` among the two."""
 
     def __post_init__(self) -> None:
         _TextReward.__post_init__(self)

@@ -34,7 +34,8 @@ class SuccessClassifierConfig:
     preset: ResNetPreset = "base"
     """The size of the network."""
     pooling: Pooling = "spatial_embeddings"
-    """How feature maps become vectors."""
+    """How feature maps become vectors: "spatial_embeddings", with a learned weight for each place; "spatial_softmax", where each
+    channel looks; "mean", how much of each channel there is."""
     hidden_sizes: tuple[int, ...] = (256,)
     """Units of the layers between features and log-odds."""
     positive_weight: float = 1.0

@@ -45,7 +45,7 @@ class RLTPolicyConfig(ActorCriticConfig):
     num_q_heads: int = 2
     """N, critics Q(s, a), which read the token and the states but not the proposal."""
     token_size: int = 64
-    """Z, numbers of the token."""
+    """Z, how many numbers the token has into which the features of the base are pressed."""
     token_queries: int = 4
     """Queries that look through the features of images and prompt, to make the token of."""
     token_width: int = 128

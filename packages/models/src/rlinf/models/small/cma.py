@@ -33,11 +33,11 @@ class CMAPolicyConfig(ActorCriticConfig):
     vocab_size: int = 8192
     """How many different numbers words are hashed to."""
     word_size: int = 50
-    """Of the embedding of a word."""
+    """How many numbers a word is embedded in."""
     max_words: int = 64
     """How many words and punctuation marks of an instruction are read; further ones are ignored."""
     instruction_size: int = 128
-    """Of the LSTM that reads, in each direction."""
+    """Units of the LSTM that reads the instruction, in each direction."""
     image_features: int = 256
     """Numbers for each view, and of what attention brings."""
     memory_size: int = 512

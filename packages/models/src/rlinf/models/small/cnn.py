@@ -22,23 +22,24 @@ class CNNPolicyConfig(ActorCriticConfig):
     """An actor and a critic on what residual networks see through one or several cameras: `model_type: cnn_policy`."""
 
     preset: Preset = "base"
-    """The size of the residual network."""
+    """The size of the residual network: `base`, ResNet-10; `tiny`, the same with few channels, for images of some 32 pixels."""
     cameras: tuple[str, ...] | None = None
     """Which keys of the observation: `main_images`, `wrist_images`, `extra_view_images`; all that there are if None."""
     share_encoder: bool = False
     """Whether all views go through one network; otherwise each has one of its own."""
     pooling: Pooling = "spatial_embeddings"
-    """How feature maps become vectors."""
+    """How feature maps become vectors: "spatial_embeddings", with a learned weight for each place; "spatial_softmax", where each
+    channel looks; "mean", how much of each channel there is."""
     image_features: int = 256
-    """Numbers for each view."""
+    """How many numbers the image of each camera becomes."""
     use_states: bool = True
     """Whether `states` are seen, too, where the environment has them."""
     state_features: int = 64
-    """Numbers for the states."""
+    """How many numbers `states` become before they join those of the images."""
     hidden_sizes: tuple[int, ...] = (256, 256)
     """Units of each hidden layer, the same for actor and critic."""
     activation: Activation = "tanh"
-    """What follows each hidden layer."""
+    """The function after each hidden layer of actor and critic."""
 
     def __post_init__(self) -> None:
         ActorCriticConfig.__post_init__(self)

@@ -25,7 +25,7 @@ class MLPPolicyConfig(ActorCriticConfig):
     hidden_sizes: tuple[int, ...] = (256, 256)
     """Units of each hidden layer, the same for actor and critic."""
     activation: Literal["tanh", "relu", "silu"] = "tanh"
-    """What follows each hidden layer."""
+    """The function after each hidden layer."""
     weight_init: Literal["orthogonal", "uniform"] = "orthogonal"
     """How layers of actor and critic begin: "orthogonal", with biases of 0, or "uniform" in ±1/√n for n inputs, biases too, as
     torch's own layers do."""

@@ -98,9 +98,9 @@ class VESPO(PolicyLoss):
     c2_pos: float = 3.0
     """c₂ ≥ 0 of gains, how fast it falls where W is large."""
     c1_neg: float = 3.0
-    """c₁ ≥ 0 of losses."""
+    """c₁ ≥ 0 of losses (advantages below 0), how fast a row's weight falls towards W = 0."""
     c2_neg: float = 2.0
-    """c₂ ≥ 0 of losses."""
+    """c₂ ≥ 0 of losses, how fast it falls where W is large."""
 
     def __post_init__(self) -> None:
         PolicyLoss.__post_init__(self)

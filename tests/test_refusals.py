@@ -109,6 +109,7 @@ REFUSED: Sequence[tuple[str, str, str]] = [
     ("reasoning", "reward.reward_type=5", r"^reward\.reward_type: expected the name of a reward"),
     ("reasoning", "data.type=5", r"^data\.type: expected the name of a task"),
     ("reasoning", "actor.gate=no_such_gate", r"^actor\.gate: no gate named 'no_such_gate'"),
+    ("embodied", "actor.gate=no_such_gate", r"^actor\.gate: no gate named 'no_such_gate'"),
     # components
     ("embodied", "cluster.component_placement.evn=0", r"^cluster\.component_placement\.evn: .*Did you mean 'env'"),
     ("reasoning", "~cluster.component_placement.reward", r"^cluster\.component_placement\.reward: .*not placed"),

@@ -25,6 +25,7 @@ from rlinf.runners.config.checks import lacking_room
 from rlinf.runners.config.rules import (
     Rule,
     acts,
+    fault_of,
     has_blocks,
     needs_met,
     no_idle_critic,
@@ -387,6 +388,7 @@ EMBODIED: Final[Sequence[Rule[EmbodiedConfig]]] = (
     _scored,
     _critic,
     _reference,
+    lambda cfg: fault_of(cfg.actor.build_gate),
     co_trains,
 )
 

@@ -185,10 +185,6 @@ def _warm_start(cfg: ReasoningConfig) -> ConfigError | None:
     return None
 
 
-def _gate(cfg: ReasoningConfig) -> ConfigError | None:
-    return fault_of(cfg.actor.build_gate)
-
-
 REASONING: Final[Sequence[Rule[ReasoningConfig]]] = (
     _placement,
     _batches,
@@ -206,7 +202,7 @@ REASONING: Final[Sequence[Rule[ReasoningConfig]]] = (
     _precision,
     _reference,
     _warm_start,
-    _gate,
+    lambda cfg: fault_of(cfg.actor.build_gate),
 )
 
 

@@ -96,6 +96,9 @@ def test_an_arm_with_a_camera_keeps_the_contract():
     ],
 )
 def test_what_can_not_be_seen_or_judged_is_refused(given, said):
+    # Before any process is started.
+    with pytest.raises(ConfigError, match=said):
+        RealWorld(**given).check("env")
     with pytest.raises(ConfigError, match=said):
         RealWorld(**given).make(1, **OPTIONS)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import select
 import sys
@@ -110,6 +109,9 @@ class RobotTask(gymnasium.Env[Any, Any]):
 
     def __init__(self, config: RealWorld, address: str | None, *, terminates: bool) -> None:
         self._config, self._task, self._terminates = config, TASKS[config.task], terminates
+        # Before anything is started.
+        made = config.classifier_maker("env")
+        self._classifier = None if made is None else made(**config.success_params)
         self._process = SimulatedController(config.simulated) if address is None else None
         with ExitStack() as refused:
             if self._process is not None:
@@ -117,7 +119,6 @@ class RobotTask(gymnasium.Env[Any, Any]):
             self._client = ControllerClient(address or cast("SimulatedController", self._process).address)
             refused.callback(self._client.close)
             self._refuse()
-            self._classifier = _classifier(config.success, config.success_params)
             self._state: RobotState = self._client.state()
             refused.pop_all()
         self._goal = np.zeros(3)
@@ -336,13 +337,3 @@ class SimulatedController:
         if "error" in message[0]:
             raise RLinfError("robot", str(message[0]["error"]))
         return message[0]
-
-
-def _classifier(success: str, params: Mapping[str, Any]) -> Callable[[Observation], Any] | None:
-    module, colon, name = success.partition(":")
-    if not colon:
-        return None
-    try:
-        return getattr(importlib.import_module(module), name)(**params)
-    except (ImportError, AttributeError, TypeError) as error:
-        raise ConfigError("env.success", f"'{success}' can't be made: {error}", "Name it module:factory.") from error

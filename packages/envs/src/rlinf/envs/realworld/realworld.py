@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import importlib
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
@@ -130,7 +132,24 @@ class RealWorld:
         if self.success_params and ":" not in self.success:
             problem = f"'{self.success}' is given nothing"
             raise ConfigError(f"{place}.success_params", problem, "Set success: module:factory, or leave it out.")
+        self.classifier_maker(place)
         self._check_simulation(place)
+
+    def classifier_maker(self, place: str) -> Callable[..., Any] | None:
+        """What makes the classifier that `success` names, imported; None where nothing judges what is observed.
+
+        Raises:
+            ConfigError: there is none, or it doesn't take `success_params`.
+        """
+        module, colon, name = self.success.partition(":")
+        if not colon:
+            return None
+        try:
+            made = getattr(importlib.import_module(module), name)
+            inspect.signature(made).bind(**self.success_params)
+        except (ImportError, AttributeError, TypeError) as error:
+            raise ConfigError(f"{place}.success", f"'{self.success}' can't be made: {error}", "Name it module:factory.") from error
+        return made
 
     def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Vector:
         """Connects to the robots, or starts simulated ones; they move at the first reset.

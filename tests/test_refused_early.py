@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
 
 from rlinf.core.errors import ConfigError
@@ -72,3 +73,24 @@ def test_a_checkpoint_of_another_model(tmp_path: Path) -> None:
     other = composed(f"runner.resume_dir={tmp_path / 'run'}", "actor.model={model_type: cnn_policy}")
     with pytest.raises(ConfigError, match=r"^runner\.resume_dir: .* are of a 'mlp_policy', and .* is 'cnn_policy'\. Name"):
         check_run(other)
+
+
+def test_an_environment_of_ones_own_without_a_step_limit() -> None:
+    """A class has none; vectors and functions of them may have one, which only they know."""
+    own = f"env.train={{env_type: '{__name__}:Walk', init_params: {{}}}}"
+    with pytest.raises(ConfigError) as caught:
+        composed(own)
+    assert str(caught.value) == (
+        f"env.train.max_episode_steps: '{__name__}:Walk' has no step limit of its own. "
+        "Set it, to the steps after which an episode is cut."
+    )
+    composed(own, "env.train.max_episode_steps=9")
+    composed(own.replace("Walk", "walks"))
+
+
+class Walk(gymnasium.Env[Any, Any]):
+    """Is not built here."""
+
+
+def walks(num_envs: int) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
+    raise AssertionError(num_envs)

@@ -39,6 +39,9 @@ class Drunk(Cart):
 def single():
     return Cart()
 
+def number():
+    return 3
+
 
 def carts(num_envs):
     return assemble([Cart] * num_envs, max_episode_steps=20, camera=None)
@@ -131,9 +134,17 @@ def test_another_librarys_environment_is_told_what_it_lacks(capsys):
 
 
 @pytest.mark.usefixtures("stranger")
-def test_what_is_no_vector_environment():
-    with pytest.raises(ContractError, match=r"factory: expected a gymnasium\.vector\.VectorEnv, found Cart"):
+def test_a_function_that_returns_one_environment_is_examined_as_a_run_would_take_it(capsys):
+    assert check_env(["stranger:single", "--max-episode-steps", "9", "--steps", "9", "success_key=success"]) == 0
+    assert "FAIL" not in capsys.readouterr().out
+    with pytest.raises(ConfigError, match=r"'single' has no step limit of its own\. Set max_episode_steps"):
         check_env(["stranger:single"])
+
+
+@pytest.mark.usefixtures("stranger")
+def test_what_is_no_vector_environment():
+    with pytest.raises(ContractError, match=r"check-env: expected 'stranger:number' to return an environment, found int"):
+        check_env(["stranger:number"])
     with pytest.raises(ConfigError, match="takes no parameters"):
         check_env(["stranger:carts", "size=3"])
 

@@ -10,7 +10,7 @@ import pytest
 
 from rlinf.core.declarations import episode_steps_of
 from rlinf.core.errors import ConfigError
-from rlinf.envs import EnvPool, Genesis, Gymnasium, Libero, ManiSkill, MetaWorld, Parallel, Robosuite, Tabletop
+from rlinf.envs import Custom, EnvPool, Genesis, Gymnasium, Libero, ManiSkill, MetaWorld, Parallel, Robosuite, Tabletop
 from rlinf.envs.gymnasium.registrations import registered_by
 
 REGISTERS = """
@@ -54,6 +54,12 @@ def test_limits_of_simulators_that_are_not_imported():
     assert episode_steps_of(Genesis()) == 50
     assert episode_steps_of(EnvPool(env_id="HalfCheetah-v4")) is None
     assert episode_steps_of(ManiSkill(task_id="PushCubes-v1")) is None
+    # Nobody cuts the episodes of a class; a vector environment may do so, and a name that is none is refused elsewhere.
+    pole, vector = (
+        "gymnasium.envs.classic_control.cartpole:CartPoleEnv",
+        "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv",
+    )
+    assert [episode_steps_of(Custom(env=name)) for name in (pole, vector, "nowhere:Env")] == [0, None, None]
     assert episode_steps_of(Parallel(env="tabletop", params={"task": "slots"})) == 8
 
 

@@ -18,7 +18,7 @@ LINES = list(CHECKS)
 
 
 def test_a_good_policy(capsys):
-    assert check_policy(["mlp_policy", "hidden_sizes=[8]", "activation=relu"]) == 0
+    assert check_policy(["mlp_policy", "hidden_sizes=[8]", "--device", "cpu", "activation=relu"]) == 0
     said = capsys.readouterr().out
     assert f"mlp_policy: all {len(LINES)} lines hold, to 1e-05" in said
     assert all(f"ok   {line}" in said for line in LINES)

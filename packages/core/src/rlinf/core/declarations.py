@@ -193,7 +193,7 @@ class KnowsEpisodeSteps(Protocol):
 
     @property
     def episode_steps(self) -> int | None:
-        """Control steps after which the task itself cuts an episode, unless a limit is set; None if only the simulator knows."""
+        """Control steps after which the task cuts an episode by itself; 0 if it never does, None if only the simulator knows."""
         ...
 
 
@@ -365,7 +365,7 @@ def action_size_of(item: object) -> int | None:
 
 
 def episode_steps_of(item: object) -> int | None:
-    """The own step limit of the environment that a configuration builds; None where nobody knows yet."""
+    """The own step limit of the environment that a configuration builds; 0 for none, None where nobody knows yet."""
     item = _run_by(item)
     found = item.episode_steps if isinstance(item, KnowsEpisodeSteps) else None
     return found if isinstance(found, int) else None

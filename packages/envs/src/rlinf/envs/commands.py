@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import gymnasium
 import numpy as np
 
 from rlinf.core.config.arguments import ArgumentParser, key_value, whole
@@ -38,7 +39,7 @@ def check_env(args: Sequence[str]) -> int:
     parser.add_argument(
         "--max-episode-steps", type=whole(1), default=None, help="truncate earlier than the environment does by itself"
     )
-    given = parser.parse_args(list(args))
+    given = parser.parse_intermixed_args(list(args))
     params = dict(key_value(each, place="check-env", example="task_id=PickCube-v1") for each in given.params)
     subject = _subject(given.env, params, given.num_envs, given.max_episode_steps)
     if is_unverified(type(subject.config).__module__):
@@ -52,6 +53,9 @@ def check_env(args: Sequence[str]) -> int:
     except Exception as error:  # noqa: BLE001 - whatever the examined thing raises is a finding
         tell(Finding("it can be built", error))
         return 1
+    if not isinstance(env, gymnasium.vector.VectorEnv):
+        problem = f"expected '{given.env}' to return an environment, found {type(env).__name__}"
+        raise ContractError("check-env", problem, "Return a gymnasium.Env, or a gymnasium.vector.VectorEnv of num_envs.")
     try:
         findings = EnvContract(factory=factory).examine(report=tell)
         for finding in _descriptions(subject, env):
@@ -76,15 +80,27 @@ class _Subject:
 
 def _subject(name: str, params: dict[str, Any], num_envs: int, max_episode_steps: int | None) -> _Subject:
     item = ENVS.get(name, place="check-env")
-    if not isinstance(item, type):
+    takes = not isinstance(item, type) and "num_envs" in inspect.signature(item).parameters
+    if not isinstance(item, type) and (takes or not _returns_one(item)):
         if params or max_episode_steps:
             raise ConfigError("check-env", f"'{name}' is a factory and takes no parameters", "Leave them out.")
-        takes = "num_envs" in inspect.signature(item).parameters
         return _Subject(functools.partial(item, num_envs=num_envs) if takes else item, None)
     config = ENVS.build(name, params, place="check-env")
     config.check("check-env")
     make = functools.partial(config.make, max_episode_steps=max_episode_steps, ignore_terminations=False, render=False)
     return _Subject(functools.partial(make, num_envs), config)
+
+
+def _returns_one(item: Callable[[], object]) -> bool:
+    """Whether a function returns a single environment, as a run takes it; not if it raises: that is told later."""
+    try:
+        env = item()
+    except Exception:  # noqa: BLE001 - whatever the examined thing raises
+        return False
+    if not isinstance(env, gymnasium.Env):
+        return False
+    env.close()
+    return True
 
 
 def _descriptions(subject: _Subject, env: Any) -> list[Finding]:

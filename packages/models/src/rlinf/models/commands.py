@@ -62,7 +62,7 @@ def check_policy(args: Sequence[str]) -> int:
     parser.add_argument("--tolerance", type=real(0), default=1e-5, help="of log-probabilities that must agree (1e-5, for float32)")
     parser.add_argument("--seed", type=whole(0), default=0, help="of the weights (0)")
     parser.add_argument("--device", default="cpu", help='where the weights are: cpu, cuda, "cuda:1" (cpu)')
-    given = parser.parse_args(list(args))
+    given = parser.parse_intermixed_args(list(args))
     # After parsing, so that help and refusals load no torch.
     import torch
 

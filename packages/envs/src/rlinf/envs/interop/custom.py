@@ -16,7 +16,7 @@ from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
 from rlinf.core.data import EnvSpec
-from rlinf.core.errors import ConfigError
+from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.registry import ENVS
 from rlinf.envs.assembly import assemble
 from rlinf.envs.gymnasium.gymnasium import Gymnasium
@@ -48,6 +48,14 @@ class Custom:
     """The key of `info` that says whether the task is solved, such as "is_success"; None: the task knows no success."""
     obs_mode: Literal["state", "rgb"] = "state"
     """For a single environment: `rgb` adds `main_images` `[N, H, W, 3]`, what its own `render` shows."""
+
+    @property
+    def episode_steps(self) -> int | None:
+        """0 for single environments: whatever limit one of them has, it announces none."""
+        try:
+            return None if _makes_vectors(self._made("env")) else 0
+        except (RLinfError, ValueError):  # `check` says why; ValueError: compiled, of which Python knows no signature
+            return None
 
     def check(self, place: str) -> None:
         """Imports the class or the function and refuses what is none, or doesn't take these arguments; builds nothing.

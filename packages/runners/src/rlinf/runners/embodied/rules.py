@@ -200,9 +200,12 @@ def _chunks(cfg: PlayedConfig) -> ConfigError | None:
     for place, env in (("env.train", cfg.env.train), ("env.eval", cfg.env.eval)):
         if env.max_episode_steps is not None:
             fault = _too_long(cfg, f"{place}.max_episode_steps", env.max_episode_steps)
+        elif (limit := episode_steps_of(env.init_params)) == 0:
+            problem = f"'{env.env_type}' has no step limit of its own"
+            fault = ConfigError(f"{place}.max_episode_steps", problem, "Set it, to the steps after which an episode is cut.")
         else:
             remedy = f"Lower it, or set {place}.max_episode_steps."
-            fault = _too_long(cfg, f"{place}.env_type '{env.env_type}'", episode_steps_of(env.init_params), remedy)
+            fault = _too_long(cfg, f"{place}.env_type '{env.env_type}'", limit, remedy)
         if fault is not None:
             return fault
     return None

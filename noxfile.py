@@ -13,6 +13,8 @@ import os
 import runpy
 import shutil
 import subprocess
+import sys
+import sysconfig
 from pathlib import Path
 
 import nox
@@ -66,9 +68,24 @@ def _link_mode() -> str:
     return "hardlink" if cache.stat().st_dev == ROOT.stat().st_dev else "symlink"
 
 
+def _optimized_python() -> str | None:
+    """The Python of our environments where the one that runs this was built without profile-guided optimization.
+
+    Linux distributions build theirs with it, pyenv does not unless it is told to; all sessions together then take an eighth longer.
+    """
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    wanted = Path("/usr/bin", version), Path("/usr/include", version, "Python.h")  # some dependencies are built by a C compiler
+    optimized = "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
+    return None if optimized or "UV_PYTHON" in os.environ or not all(map(Path.exists, wanted)) else str(wanted[0])
+
+
+PYTHON = _optimized_python()
+
+
 def _sync(session: nox.Session, environment: Path, *arguments: str) -> dict[str, str | None]:
     """Makes an environment exactly what the lock says for these arguments; returns how to run in it."""
     env: dict[str, str | None] = {"UV_PROJECT_ENVIRONMENT": str(environment), "UV_LINK_MODE": _link_mode(), "VIRTUAL_ENV": None}
+    env["UV_PYTHON"] = session.python if isinstance(session.python, str) else os.environ.get("UV_PYTHON", PYTHON)
     session.run_install("uv", "sync", "--quiet", "--no-default-groups", *arguments, env=env, external=True)
     return env
 
@@ -131,7 +148,7 @@ def _tests(part: str) -> None:
             session.run("pytest", *FAST, *chosen, *session.posargs, env=env)
 
     tests.__doc__ = f"The tests of rlinf-{part}, installed with core alone."
-    nox.session(name=f"tests-{part}")(tests)
+    nox.session(name=f"tests-{part}", python=PYTHON)(tests)
 
 
 for _part in PARTS:

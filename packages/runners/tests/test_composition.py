@@ -2,6 +2,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from hydra.core.config_store import ConfigStore
+from omegaconf import OmegaConf
 
 from rlinf.core.config.provenance import explain, flatten
 from rlinf.core.errors import ConfigError, UnknownName
@@ -19,6 +21,21 @@ def test_a_recipe_builds_on_another_and_the_command_line_wins(recipes: Path) -> 
     composed = compose_recipe(recipes, "child", ["runner.max_steps=20", "env.train.new_key=[1,2]"])
     assert composed.data["runner"] == {"max_steps": 20, "seed": 2}
     assert composed.data["env"]["train"] == {"n": 4, "new_key": [1, 2]}
+
+
+def test_only_the_files_of_the_recipe_are_read_and_hydra_stays_as_it_was(recipes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever uses Hydra in the same process finds its launchers and its logging, after a recipe with a fault as well."""
+    (recipes / "wrong.yaml").write_text("defaults: [base, _self_]\nrunner: [1]\n")
+    settings = ConfigStore.instance().load("hydra/config.yaml").node
+    read: list[object] = []
+    load = OmegaConf.load
+    monkeypatch.setattr(OmegaConf, "load", lambda file: read.append(file) or load(file))
+    compose_recipe(recipes, "child")
+    assert len(read) == 2, read
+    with pytest.raises(ConfigError, match="wrong"):
+        compose_recipe(recipes, "wrong")
+    assert ConfigStore.instance().load("hydra/config.yaml").node == settings
+    assert {"launcher", "job_logging"} <= {key for each in settings.defaults for key in each}
 
 
 def test_every_value_knows_where_it_came_from(recipes: Path) -> None:

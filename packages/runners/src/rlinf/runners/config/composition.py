@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
 from hydra import compose, initialize_config_dir
+from hydra.conf import HydraConf
+from hydra.core.config_store import ConfigNode, ConfigStore
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
@@ -240,13 +244,34 @@ def _without(data: Mapping[str, Any], paths: Collection[str], place: str = "") -
 def _composed(folders: Sequence[Path], name: str, overrides: Sequence[str]) -> Mapping[str, Any]:
     beside = ",".join("'file://{}'".format(str(each).replace("'", r"\'")) for each in folders[1:])
     try:
-        with warnings.catch_warnings(), initialize_config_dir(str(folders[0]), version_base="1.3"):
+        with warnings.catch_warnings(), initialize_config_dir(str(folders[0]), version_base="1.3"), _without_hydras_settings():
             # Without `_self_`, a recipe's own values count last, as whoever left it out means it.
             warnings.filterwarnings("ignore", "In '.*': Defaults list is missing `_self_`")
             composed = compose(config_name=name, overrides=[*overrides, f"hydra.searchpath=[{beside}]"])
     except (HydraException, OmegaConfBaseException, YAMLError) as error:
         raise _malformed(name, error) from error
     return _plain(name, composed)
+
+
+@contextmanager
+def _without_hydras_settings() -> Generator[None]:
+    """Inside, Hydra does not merge its settings for launchers, sweepers, help and logging, which nothing here reads.
+
+    They are six files, and two fifths of the time that a composition takes.
+    """
+    stored = ConfigStore.instance().repo["hydra"]
+    before = stored["config.yaml"]
+    stored["config.yaml"] = _bare_hydra()
+    try:
+        yield
+    finally:
+        stored["config.yaml"] = before
+
+
+@cache
+def _bare_hydra() -> ConfigNode:
+    node = OmegaConf.structured(HydraConf(defaults=[]))
+    return ConfigNode(name="config.yaml", node=node, group="hydra", package=None, provider="hydra")
 
 
 def _plain(name: str, composed: DictConfig) -> Mapping[str, Any]:

@@ -96,5 +96,24 @@ def test_uv_own_form_is_refused() -> None:
         TOOL.check_form(FULL)
 
 
+@pytest.fixture
+def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project of its own, whose lock the tool looks at."""
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "one"\nversion = "1"\nrequires-python = ">=3.11"\n')
+    monkeypatch.setitem(TOOL.is_resolved.__globals__, "ROOT", tmp_path)
+    return tmp_path
+
+
+def test_a_full_copy_of_the_lock_that_answers_the_requirements_is_resolved(clone: Path) -> None:
+    (clone / "uv.lock").write_text(TOOL.resolved('version = 1\nrequires-python = ">=3.11"\n'))
+    lock = TOOL.portable((clone / "uv.lock").read_text())
+    assert TOOL.is_resolved(lock)
+    assert not TOOL.is_resolved(lock.replace('version = "1"', 'version = "2"')), "a copy of another lock"
+    (clone / "pyproject.toml").write_text((clone / "pyproject.toml").read_text().replace("1", "3", 1))
+    assert not TOOL.is_resolved(lock), "the project has changed"
+    (clone / "uv.lock").write_text(lock)
+    assert not TOOL.is_resolved(lock), "no copy"
+
+
 def test_committed_lock_is_portable_and_resolves_to_its_own_versions() -> None:
     TOOL.check()

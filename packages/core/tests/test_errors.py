@@ -1,6 +1,6 @@
 import pickle
 
-from rlinf.core.errors import ConfigErrors, MissingExtra, UnknownName, WorkerError, below
+from rlinf.core.errors import ConfigErrors, MissingExtra, UnknownName, WorkerError, below, error_text
 
 
 def test_a_worker_error_shows_its_traceback_below_its_text() -> None:
@@ -21,3 +21,8 @@ def test_the_faults_of_a_section_keep_their_kind_below_its_name() -> None:
     both = below("env", ConfigErrors("tools", [UnknownName("a", "no"), UnknownName("b", "no")]))
     assert isinstance(both, ConfigErrors)
     assert [fault.place for fault in both.faults] == ["env.a", "env.b"]
+
+
+def test_an_error_without_words_is_told_by_its_name() -> None:
+    assert error_text(ValueError("no")) == "ValueError: no"
+    assert error_text(AssertionError()) == "AssertionError"

@@ -151,8 +151,28 @@ def test_a_deadline_of_the_call_itself_is_a_failure(call: Any) -> None:
         gather(call("a", fail(DeadlineExceeded("channel rollout", "nothing came in 1 s"))), timeout=60)
 
 
-@pytest.mark.parametrize("timeout", [math.nan, math.inf, -1.0])
-def test_a_timeout_that_no_clock_reaches_is_refused(call: Any, timeout: float) -> None:
+def test_a_deadline_that_is_noticed_late_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+
+    class Turns:
+        """The call of a worker that shares the process: the wait for it ends when it, or another one, has run on."""
+
+        label = "env[0].step()"
+
+        def wait(self, timeout: float | None = None) -> Any:
+            clock[0] += 30.0
+            raise DeadlineExceeded(self.label, "not done")
+
+        def done(self) -> bool:
+            return False
+
+    monkeypatch.setattr("rlinf.core.cluster.futures.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    with pytest.raises(DeadlineExceeded, match=r"not done after 2 s; noticed 28\.0 s late, as other work of this process ran on"):
+        gather(Turns(), timeout=2.0)
+
+
+@pytest.mark.parametrize("timeout", [math.nan, math.inf, -1.0, "3"])
+def test_a_timeout_that_no_clock_reaches_is_refused(call: Any, timeout: Any) -> None:
     with pytest.raises(ConfigError, match=r"^gather\(\): timeout: expected 0 to 2000000 seconds, found"):
         gather(call("a", int), timeout=timeout)
 

@@ -196,6 +196,8 @@ def test_what_can_not_be_put_is_told_with_its_channel() -> None:
                 put({"deep": [threading.Lock()]})
             with pytest.raises(ConfigError, match=r"^channel 'c'\.put\(weight\): expected at least 0, found -1"):
                 put(1, weight=-1)
+        with pytest.raises(ConfigError, match=r"^channel 'c'\.get_batch\(target_weight\): expected at least 0, found -3"):
+            channel.get_batch(-3)
         for use in (channel.put, channel.get_batch):
             with pytest.raises(ConfigError, match=r"^channel 'c': a key is hashable, found \[1\]\. Use a text"):
                 use(1, key=[1])

@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -233,6 +233,10 @@ def test_names_and_misuse(local_cluster: Cluster) -> None:
         Peer.create_group().launch(local_cluster, name="peer")
     with pytest.raises(ConfigError, match="can't be the name of a group"):
         Peer.create_group().launch(local_cluster, name="a/b")
+    with pytest.raises(ConfigError, match="group '7': this can't be the name of a group"):
+        Peer.create_group().launch(local_cluster, name=cast("Any", 7))
+    with pytest.raises(ConfigError, match=r"group 'q': expected a placement strategy, found '0-1'\. Pass one, such as Packed"):
+        Peer.create_group().launch(local_cluster, name="q", placement_strategy=cast("Any", "0-1"))
     local_cluster.create_channel("c")
     with pytest.raises(DuplicateName):
         local_cluster.create_channel("c")

@@ -221,6 +221,7 @@ def test_without_a_folder_for_logs_stacks_go_to_a_temporary_file_and_not_to_the_
     error = DeadlineExceeded("a.run()", "not done after 1 s")
     Stalls(lambda: WaitGraph(()), some_stacks, None).explain(error)
     (file,) = tmp_path.glob("rlinf-*/stalls/*.txt")
+    assert str(error) == "a.run(): not done after 1 s", "nobody waits any more: there is no graph to show"
     assert "run (b.py:1)" in file.read_text()
     assert error.__notes__[0].endswith(f"All stacks: {file}")
     assert "run (b.py:1)" not in caplog.text

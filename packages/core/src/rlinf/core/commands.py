@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from rlinf.core.config.arguments import ArgumentParser
-from rlinf.core.errors import RLinfError, UnknownName, did_you_mean
+from rlinf.core.errors import RLinfError, UnknownName, did_you_mean, error_text
 from rlinf.core.installing import import_from_here
 from rlinf.core.registry import is_unverified
 
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except RLinfError as error:
-        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        sys.stderr.write(f"{error_text(error)}\n")
         return error.exit_code
     except BrokenPipeError:
         # Whoever read, such as `head`, has enough; the interpreter must not find the same when it flushes at its end.
@@ -88,7 +88,7 @@ def _failure(point: EntryPoint) -> str:
         point.load()
     # Whatever another project's module raises when it is imported.
     except Exception as error:  # noqa: BLE001
-        return f"  can't be imported: {type(error).__name__}: {error}"
+        return f"  can't be imported: {error_text(error)}"
     return ""
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rlinf.core.config.arguments import ArgumentParser
+from rlinf.core.errors import error_text
 from rlinf.core.installing import install_command
 from rlinf.core.process import own_cores
 from rlinf.core.registry import Registry
@@ -157,7 +158,7 @@ def _findings(name: str, examine: Examination) -> Iterator[Finding]:
         yield from examine()
     # What an examination runs into is what it was to find.
     except Exception as error:  # noqa: BLE001
-        yield Finding(subject=name, state="FAULT", told=f"{type(error).__name__}: {error}")
+        yield Finding(subject=name, state="FAULT", told=error_text(error))
 
 
 def _room(subject: str, path: Path, least: int, remedy: str) -> Finding:

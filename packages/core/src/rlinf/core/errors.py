@@ -43,6 +43,12 @@ class RLinfError(Exception):
         return text + self.remedy if text.endswith("\n") else f"{text.rstrip('.;')}. {self.remedy}"
 
 
+def error_text(error: BaseException) -> str:
+    """`ValueError: what it says`; of an error that says nothing, as an `assert` without words, the name alone."""
+    said = str(error)
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
 class ConfigError(RLinfError):
     """A configuration value can't be used; raised before any work starts."""
 

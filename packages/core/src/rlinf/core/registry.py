@@ -26,7 +26,7 @@ from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import Any, Final, Generic, TypeVar, cast, overload
 
 from rlinf.core.config import read
-from rlinf.core.errors import ConfigError, DuplicateName, MissingExtra, RLinfError, UnknownName, did_you_mean
+from rlinf.core.errors import ConfigError, DuplicateName, MissingExtra, RLinfError, UnknownName, did_you_mean, error_text
 from rlinf.core.installing import FIND_MODULE, import_extension, install_command, is_there
 
 T = TypeVar("T")
@@ -207,7 +207,7 @@ def _told(error: Exception) -> str:
     if isinstance(error, SyntaxError):
         return f"SyntaxError: {error.msg} ({error.filename}:{error.lineno})"
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {error} ({frame.filename}:{frame.lineno})"
+    return f"{error_text(error)} ({frame.filename}:{frame.lineno})"
 
 
 @functools.lru_cache(maxsize=1)

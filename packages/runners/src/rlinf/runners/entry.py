@@ -10,7 +10,7 @@ import traceback as tb
 from collections.abc import Callable, Sequence
 from types import FrameType
 
-from rlinf.core.errors import RefusedByWorker, RLinfError, WorkerError
+from rlinf.core.errors import RefusedByWorker, RLinfError, WorkerError, error_text
 from rlinf.core.installing import import_from_here
 from rlinf.runners.bytecode import keep_bytecode
 from rlinf.runners.config.compat import VARIABLES
@@ -68,7 +68,7 @@ def describe(error: RLinfError) -> str:
     if isinstance(error, RefusedByWorker):
         lines = [f"{error.problem} (Found by {error.group}[{error.rank}] in {error.method}.)"]
     else:
-        lines = [f"{type(error).__name__}: {error}", *notes]
+        lines = [error_text(error), *notes]
     # Not the parsed arguments, as an error may come before they are read.
     if "--traceback" in sys.argv or os.environ.get("RLINF_TRACEBACK") == "1":
         if isinstance(error, WorkerError) and error.remote_traceback:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar, cast
 
 from rlinf.core.config import Provenance, explain
-from rlinf.core.errors import ConfigError
+from rlinf.core.errors import ConfigError, error_text
 from rlinf.core.evaluation import EvalReport
 from rlinf.core.protocols import Cluster, WorkerGroup
 from rlinf.core.registry import Registry
@@ -237,7 +237,7 @@ def _importable() -> Iterator[TaskType]:
             yield TASK_TYPES.get(name)
         # Whatever a module of another project raises when it is imported.
         except Exception as error:  # noqa: BLE001
-            problem = f"{type(error).__name__}: {error}"
+            problem = error_text(error)
             warnings.warn(f"the task type '{name}' ({TASK_TYPES.owner(name)}) is left out: {problem}", stacklevel=2)
 
 

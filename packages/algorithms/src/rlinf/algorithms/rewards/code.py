@@ -18,7 +18,7 @@ from rlinf.algorithms.rewards.pool import VerifierPool
 from rlinf.algorithms.rewards.reward import PairReward, Pairs
 from rlinf.algorithms.rewards.scores import Outcome, Scores, tally
 from rlinf.core.config import expect_range
-from rlinf.core.errors import ConfigError, RLinfError
+from rlinf.core.errors import ConfigError, RLinfError, error_text
 from rlinf.core.registry import SANDBOXES
 from rlinf.core.sandbox import Execution, ExecutionLimits, ExecutionResult, SandboxConfig, shared_sandbox
 
@@ -270,7 +270,7 @@ class Code(PairReward):
                 question = self._question(completion, answer)
                 found.append(Outcome(0.0) if question is None else asked.setdefault((question.program, answer), question))
             except ValueError as error:
-                found.append(Outcome(None, f"{type(error).__name__}: {error}"[:500]))
+                found.append(Outcome(None, error_text(error)[:500]))
         scores = self._run(list(asked.values()), timeout_s)
         outcomes = [entry if isinstance(entry, Outcome) else Outcome(scores[entry.word]) for entry in found]
         return tally(outcomes, failure_score=self.failure_score)

@@ -13,6 +13,7 @@ from typing import Protocol
 from rlinf.algorithms.rewards.pool import Task, VerifierPool, shared_pool
 from rlinf.algorithms.rewards.scores import Outcome, Scores, expect_pairs, finite, tally
 from rlinf.core.config import expect_range
+from rlinf.core.errors import error_text
 
 Pairs = Sequence[tuple[str, str]]
 """Completions, each with its answer."""
@@ -90,7 +91,7 @@ class PairReward(RuleReward):
         try:
             return Outcome(finite(self.verify(completion, answer)))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - no verifier stops a run
-            return Outcome(None, f"{type(error).__name__}: {error}"[:500])
+            return Outcome(None, error_text(error)[:500])
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from rlinf.algorithms.rewards.pool import Task, VerifierPool
 from rlinf.algorithms.rewards.reward import IsolatedReward, RuleReward, Verifier
 from rlinf.algorithms.rewards.scores import Outcome, Scores, checked_scores, expect_pairs, finite, only, tally
 from rlinf.core.config import expect_range
+from rlinf.core.errors import error_text
 from rlinf.core.protocols import Reward
 
 _log = logging.getLogger(__name__)
@@ -107,7 +108,7 @@ async def _awaited(verify: Callable[[str, str], Awaitable[float]], completion: s
         try:
             return Outcome(finite(await verify(completion, answer)))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - no verifier stops a run
-            return Outcome(None, f"{type(error).__name__}: {error}"[:500])
+            return Outcome(None, error_text(error)[:500])
 
     task = asyncio.ensure_future(call())
     try:

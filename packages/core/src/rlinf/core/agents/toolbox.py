@@ -13,7 +13,7 @@ from typing import Any
 from rlinf.core.agents.own_thread import in_own_thread
 from rlinf.core.agents.schema import ArgumentError, check_arguments
 from rlinf.core.agents.tools import Tool, ToolError, ToolLimits, awaited, result_text
-from rlinf.core.errors import ConfigError, did_you_mean
+from rlinf.core.errors import ConfigError, did_you_mean, error_text
 from rlinf.core.language.tool_calls import ToolCall, ToolResult
 
 
@@ -144,7 +144,7 @@ class ToolBox:
             if deadline.expired():
                 text = f"error: '{name}' did not answer within {limits.timeout_s:g} s"
                 return ToolResult(text=text, outcome="timeout", name=name)
-            return ToolResult(text=f"error: {type(error).__name__}: {error}", outcome="error", name=name)
+            return ToolResult(text=f"error: {error_text(error)}", outcome="error", name=name)
 
 
 def _shortened(text: str, most: int) -> str:

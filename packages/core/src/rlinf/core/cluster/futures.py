@@ -18,6 +18,8 @@ AFTERMATH_S = 0.5
 """How long a cause waits for its consequences."""
 POLL_S = 1.0
 """A shorter wait is a look at how things are: that it ends in vain needs no explanation."""
+LATE_S = 0.5
+"""A deadline that is noticed so much later says so."""
 MOST_S = 2_000_000.0
 """23 days. The kernel counts the milliseconds of a wait with 31 bits."""
 
@@ -63,10 +65,14 @@ def check_timeout(seconds: float | None, place: str) -> None:
     Raises:
         ConfigError: it is negative, above `MOST_S`, or not a number.
     """
-    # Written so that NaN is refused, too.
-    if seconds is not None and not 0 <= seconds <= MOST_S:
-        problem = f"expected 0 to {MOST_S:.0f} seconds, found {seconds:g}"
-        raise ConfigError(place, problem, "Every wait has a deadline; leave it out for the default.")
+    try:
+        # Written so that NaN is refused, too.
+        if seconds is None or 0 <= seconds <= MOST_S:
+            return
+    except TypeError:  # no number
+        pass
+    problem = f"expected 0 to {MOST_S:.0f} seconds, found {seconds!r:.80}"
+    raise ConfigError(place, problem, "Every wait has a deadline; leave it out for the default.")
 
 
 LONGER = "Pass a longer timeout if this is normal."
@@ -118,11 +124,12 @@ def gather_within(timeout: float, futures: Sequence[Future[Any]], *, remedy: str
                 _raise_first_cause(error, [f for f in [*pending, *running] if f is not future])
             else:
                 pending.remove(future)
-        if pending and time.monotonic() >= deadline:
+        if pending and (over := time.monotonic() - deadline) >= 0:
             waiting = ", ".join(future.label for future in pending)
             states = "; ".join(found for future in pending if isinstance(future, ReportsObstacle) and (found := future.state()))
             problem = f"not done after {timeout:g} s{states and f'; {states}'}"
-            late = DeadlineExceeded(waiting, problem, remedy)
+            why = f"noticed {over:.1f} s late, as other work of this process ran on" if over >= LATE_S else ""
+            late = DeadlineExceeded(waiting, problem, remedy).because(why)
             if timeout >= POLL_S and isinstance(pending[0], Explaining):
                 pending[0].explain(late)
             raise late

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlinf.core.errors import RLinfError
+from rlinf.core.errors import RLinfError, error_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def _words(error: Exception) -> str:
         return str(error)
     frames = traceback.extract_tb(error.__traceback__)
     origin = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {error}{origin}"
+    return f"{error_text(error)}{origin}"
 
 
 def _write(text: str) -> None:

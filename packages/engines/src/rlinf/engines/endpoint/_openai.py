@@ -25,7 +25,7 @@ from urllib.parse import unquote
 
 from rlinf.core.agents import ToolFormat
 from rlinf.core.agents.serving import RatedAnswer, SessionConfig, Write
-from rlinf.core.errors import ConfigError
+from rlinf.core.errors import ConfigError, error_text
 from rlinf.core.language.generation import Generator
 from rlinf.core.language.problems import Tokenizer
 from rlinf.engines.endpoint.answering import Answering
@@ -139,7 +139,7 @@ class Endpoint:
             return _refused(error)
         except Exception as error:  # noqa: BLE001 - one request that fails must not end the others
             _LOG.exception("a request failed")
-            return _refused(APIError(500, f"{type(error).__name__}: {error}"))
+            return _refused(APIError(500, error_text(error)))
 
     async def _route(self, request: HTTPRequest) -> HTTPAnswer:
         if request.method == "GET" and request.path == "/health":

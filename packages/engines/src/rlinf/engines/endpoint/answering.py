@@ -14,7 +14,7 @@ from rlinf.core.agents.stopping import LOOK_S, cut_at
 from rlinf.core.capabilities import HasContext, HasProgress
 from rlinf.core.data import Completion
 from rlinf.core.data.arrays import as_numpy
-from rlinf.core.errors import ConfigError
+from rlinf.core.errors import ConfigError, error_text
 from rlinf.core.language.generation import Generator, SamplingConfig
 from rlinf.core.language.problems import Tokenizer
 from rlinf.engines.endpoint.chat_request import APIError, ChatRequest
@@ -110,7 +110,7 @@ class Answering:
             prompt = session.prompt(chat)
         except Exception as error:  # noqa: BLE001 - see below
             # Templates refuse in ways of their own, such as two messages of a user behind each other.
-            found = f"the chat template refuses these messages: {type(error).__name__}: {error}"
+            found = f"the chat template refuses these messages: {error_text(error)}"
             raise APIError(400, found, param="messages") from None
         sampling = self._sampling(chat, session, len(prompt.tokens))
         choices: list[_Choice] = []
@@ -150,7 +150,7 @@ class Answering:
             raise APIError(400, str(error)) from None
         except Exception as error:
             session.failure = session.failure or error
-            raise APIError(500, f"the engine failed: {type(error).__name__}: {error}", code="engine_failed") from error
+            raise APIError(500, f"the engine failed: {error_text(error)}", code="engine_failed") from error
         arrays = (as_numpy(array) for array in (written.tokens, written.logprob, written.version))
         found, logprob, version = arrays
         return Completion(tokens=found, logprob=logprob, version=version, finish=written.finish)

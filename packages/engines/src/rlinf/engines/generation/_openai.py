@@ -17,7 +17,7 @@ from torch import Tensor
 
 from rlinf.core.capabilities import LanguageModelPolicy
 from rlinf.core.data import Weights
-from rlinf.core.errors import ConfigError, RLinfError, WeightSyncError
+from rlinf.core.errors import ConfigError, RLinfError, WeightSyncError, error_text
 from rlinf.core.random import keyed_seed
 from rlinf.engines.generation._engine import Asked, Piece, RequestFailed
 from rlinf.engines.generation._streamed import StreamedGenerator
@@ -134,7 +134,7 @@ class OpenAIEngine:
 
     def _failure(self, error: openai.OpenAIError) -> RLinfError:
         """What happened, without the key."""
-        told = f"{type(error).__name__}: {error}"
+        told = error_text(error)
         if self._key:
             told = told.replace(self._key, "***")
         if isinstance(error, openai.APIStatusError) and error.status_code < 500:

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar, cast
 from torch import Tensor
 
 from rlinf.core.data import Completion, Weights
-from rlinf.core.errors import ConfigError, DeadlineExceeded, RLinfError, WeightSyncError
+from rlinf.core.errors import ConfigError, DeadlineExceeded, RLinfError, WeightSyncError, error_text
 from rlinf.core.language.generation import SamplingConfig
 from rlinf.engines.generation._engine import Asked, Engine, RequestFailed
 from rlinf.engines.generation._response import Response
@@ -320,7 +320,7 @@ class _Streams:
     def _break(self, place: str, error: BaseException) -> RLinfError:
         """The engine can't be used any more; whoever waits is told the first cause."""
         if self._broken is None:
-            problem = f"the engine failed: {type(error).__name__}: {error}{self._log()}"
+            problem = f"the engine failed: {error_text(error)}{self._log()}"
             self._broken = RLinfError(place, problem, "Build the generator again.")
             self._broken.__cause__ = error
         for request in self.flying.values():

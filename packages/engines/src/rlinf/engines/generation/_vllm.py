@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from torch import Tensor
 
 from rlinf.core.capabilities import LanguageModelPolicy
-from rlinf.core.errors import RLinfError
+from rlinf.core.errors import RLinfError, error_text
 from rlinf.core.language.generation import SamplingConfig
 from rlinf.core.process import log_tail
 from rlinf.engines.generation._engine import Asked, Piece
@@ -109,7 +109,7 @@ async def start_here(config: VLLMGeneratorConfig, model: Model) -> VLLMEngine:
     except Exception as error:
         held.restore()
         found = log_summary(log_tail(model.folder.log, lines=400))
-        raise RLinfError("generator", f"vLLM did not start: {type(error).__name__}: {error}\n{found}\n") from error
+        raise RLinfError("generator", f"vLLM did not start: {error_text(error)}\n{found}\n") from error
     return VLLMEngine(llm, model, held)
 
 

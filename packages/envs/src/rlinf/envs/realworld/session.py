@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol, cast
 
 import numpy as np
 
-from rlinf.core.errors import RLinfError
+from rlinf.core.errors import RLinfError, error_text
 from rlinf.core.process import Connection, ConnectionLost
 from rlinf.envs.realworld.controller import Controller
 from rlinf.envs.realworld.link import Link
@@ -130,7 +130,7 @@ class Session:
         except RLinfError as error:
             return {"error": error.problem}
         except (KeyError, TypeError, ValueError) as error:
-            return {"error": f"'{op}' can't be read ({type(error).__name__}: {error})"}
+            return {"error": f"'{op}' can't be read ({error_text(error)})"}
 
     def _hello(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         config, arm = self._controller.config, self._controller.robot.arm

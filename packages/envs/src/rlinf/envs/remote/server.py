@@ -21,7 +21,7 @@ from gymnasium.vector import SyncVectorEnv
 from rlinf.core.capabilities import HasExpert
 from rlinf.core.data.arrays import as_numpy
 from rlinf.core.envs.failures import env_place
-from rlinf.core.errors import ConfigError, RLinfError
+from rlinf.core.errors import ConfigError, RLinfError, error_text
 from rlinf.core.process import Connection, ConnectionLost, SharedMemory
 from rlinf.core.registry import ENVS
 from rlinf.envs.remote.encoding import PROTOCOL, pack
@@ -187,7 +187,7 @@ def _describe(error: Exception, rows: slice) -> Json:
     found = env_place(error)
     # On the other side the environments of all processes are numbered.
     of = asdict(found) | {"env": None if found.env is None else rows.start + found.env}
-    place, problem, remedy = "env", f"{type(error).__name__}: {error}", ""
+    place, problem, remedy = "env", error_text(error), ""
     if isinstance(error, RLinfError):
         place, problem, remedy = error.place, error.problem, error.remedy
     told = {"kind": type(error).__name__, "place": place, "problem": problem, "remedy": remedy}

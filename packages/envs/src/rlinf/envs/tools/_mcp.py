@@ -12,7 +12,7 @@ import mcp
 from mcp.types import CallToolResult, EmbeddedResource, ResourceLink, TextContent, TextResourceContents
 
 from rlinf.core.agents import Tool, ToolError
-from rlinf.core.errors import ConfigError, RLinfError
+from rlinf.core.errors import ConfigError, RLinfError, error_text
 from rlinf.envs.tools.mcp import MCP, connection_to
 
 CLOSE_S: Final = 10.0
@@ -150,7 +150,7 @@ class Connection:
     def _dropped(self, session: _Session, error: Exception) -> RLinfError:
         session.over.set()
         session.lost.set()
-        return self._ended(f"{type(error).__name__}: {error}")
+        return self._ended(error_text(error))
 
     def _ended(self, reason: str) -> RLinfError:
         what = " ".join(self._config.command) if self._config.command else str(self._config.url)
@@ -214,7 +214,7 @@ def _reason(error: BaseException) -> str:
     """The first cause in groups of them."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
-    return f"{type(error).__name__}: {error}"
+    return error_text(error)
 
 
 def _part(part: Any) -> str:

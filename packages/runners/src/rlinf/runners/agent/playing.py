@@ -24,7 +24,7 @@ from rlinf.core.agents import (
 from rlinf.core.agents.stopping import written_until
 from rlinf.core.capabilities import HasContext
 from rlinf.core.data import Completion
-from rlinf.core.errors import ConfigError, RLinfError
+from rlinf.core.errors import ConfigError, RLinfError, error_text
 from rlinf.core.language.generation import Generator, SamplingConfig
 from rlinf.core.language.problems import Problem, Split, Tokenizer
 from rlinf.core.random import keyed_seed
@@ -259,7 +259,7 @@ async def play(config: AgentSection, begin: Callable[[int], tuple[Task, TurnGene
             if deadline.expired():
                 failed = task.episode("timeout", failure=f"no end within agent.episode_timeout_s = {config.episode_timeout_s:g} s")
             else:
-                failed = task.episode("error", failure=f"{type(error).__name__}: {error}")
+                failed = task.episode("error", failure=error_text(error))
         finally:
             generate.playing.attempted()
             # Later requests of a client that still runs, such as one in a thread, are refused.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from rlinf.core.errors import PlacementError
 from rlinf.scheduler.hardware.inventory import Inventory, Labels, Pool, Resource
@@ -39,6 +39,7 @@ class ProcessPlan:
     """`NV_GPU`, …; "" if it was placed on no accelerator."""
 
 
+@runtime_checkable
 class PlacementStrategy(Protocol):
     """Plans the processes of one group."""
 

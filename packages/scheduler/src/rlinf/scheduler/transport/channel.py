@@ -237,10 +237,12 @@ class Channel:
             timeout: as for `get`.
 
         Raises:
+            ConfigError: the weight is below 0.
             DeadlineExceeded: not enough came; what is there stays there.
             EndOfStream: as for `get`.
             ChannelClosed: as for `get`.
         """
+        expect_at_least(f"channel '{self._name}'.get_batch(target_weight)", target_weight, 0)
         host, queue = self._locate(key)
         wait = self._wait(key, f"items of weight {target_weight}", timeout, host, queue)
         if async_op:

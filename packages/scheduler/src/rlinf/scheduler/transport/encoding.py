@@ -34,7 +34,7 @@ class Unpicklable(RLinfError, TypeError):
     """What is sent can't be pickled."""
 
 
-def unpicklable(place: str, what: str, error: Exception) -> Unpicklable:
+def unpicklable(place: str, what: str, error: BaseException) -> Unpicklable:
     """That it can't be pickled, with what pickling said."""
     first = str(error).strip().partition("\n")[0]
     return Unpicklable(place, f"{what} can't be pickled: {first}", "Send plain data, arrays or tensors.")

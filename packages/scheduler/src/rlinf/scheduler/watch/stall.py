@@ -43,11 +43,13 @@ class Stalls:
         if GRAPH in str(error):
             return
         try:
-            graph = f"{GRAPH}\n{self._wait_graph()}"
+            found = self._wait_graph().describe()
+            graph = f"{GRAPH}\n{found}" if found else ""  # what the wait was for may have ended meanwhile
             if isinstance(error, WorkerError):
-                error.add_note(graph)
+                if graph:
+                    error.add_note(graph)
                 return
-            error.remedy = f"{error.remedy}\n{graph}" if error.remedy else graph
+            error.remedy = "\n".join(filter(None, (error.remedy, graph)))
             # What unpickling calls the constructor with.
             error.args = (error.place, error.problem, error.remedy)
             with self._lock:

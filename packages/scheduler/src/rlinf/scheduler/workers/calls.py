@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from rlinf.core.errors import ConfigError, DeadlineExceeded, RefusedByWorker, RLinfError, WorkerError, is_secondary
+from rlinf.core.errors import ConfigError, DeadlineExceeded, RefusedByWorker, RLinfError, WorkerError, error_text, is_secondary
 from rlinf.core.worker.context import WorkerInfo as WorkerInfo
 from rlinf.core.worker.timers import timers_of_call
 from rlinf.scheduler.workers.tracebacks import folded, says_all
@@ -147,7 +147,7 @@ async def perform_async(
 def _failed(error: BaseException, start: float, timers: Mapping[str, float], last_words: Callable[[], str] | None) -> Outcome:
     failure = Failure(
         # `Handle` tells by the beginning that a wait in the worker has reached its deadline.
-        problem=f"{type(error).__name__}: {error}",
+        problem=error_text(error),
         traceback="".join(traceback.format_exception(error)) + ("" if last_words is None else last_words()),
         folded=folded(error),
         secondary=is_secondary(error),

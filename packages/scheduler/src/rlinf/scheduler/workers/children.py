@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
+from rlinf.core.errors import error_text
 from rlinf.core.process import ChildProcess, Connection, ConnectionLost, exit_reason
 from rlinf.core.protocols import Channel, Child
 from rlinf.core.worker import Worker, WorkerContext, injected
@@ -176,7 +177,7 @@ def main() -> None:
     try:
         _run(origin, blobs)
     except BaseException as error:  # noqa: BLE001 - whatever it is, it is told to the worker
-        connection.send({"failed": f"{type(error).__name__}: {error}\n{folded(error)}"})
+        connection.send({"failed": f"{error_text(error)}\n{folded(error)}"})
         os._exit(1)
     os._exit(0)
 

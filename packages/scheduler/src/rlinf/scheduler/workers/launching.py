@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, cast
 
 from rlinf.core.config import expect_at_least
 from rlinf.core.errors import ConfigError, UnknownName, did_you_mean
@@ -68,7 +68,7 @@ def check_name(name: str) -> None:
     Raises:
         ConfigError: it isn't one.
     """
-    if not _NAME.fullmatch(name) or name == DRIVER:
+    if not isinstance(cast("object", name), str) or not _NAME.fullmatch(name) or name == DRIVER:
         remedy = f"Use up to 40 letters, digits, '_', '-' and '.'; '{DRIVER}' is taken."
         raise ConfigError(f"group '{name}'", "this can't be the name of a group", remedy)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from rlinf.core.errors import DuplicateName
+from rlinf.core.errors import ConfigError, DuplicateName
 from rlinf.scheduler.hardware import Inventory
 from rlinf.scheduler.placement import PlacementStrategy, ProcessPlan
 from rlinf.scheduler.placement.strategies import everywhere
@@ -40,6 +40,11 @@ def plan_launch(
         raise DuplicateName(f"group '{name}'", "this cluster has a group of that name", remedy)
     check_methods(worker, f"group '{name}'")
     chosen = LaunchOptions.read(options, f"group '{name}'")
+    if placement_strategy is not None and not isinstance(placement_strategy, PlacementStrategy):
+        found = f"expected a placement strategy, found {placement_strategy!r:.80}"
+        raise ConfigError(
+            f"group '{name}'", found, 'Pass one, such as PackedPlacementStrategy(0, 1) or placement.get_strategy("actor").'
+        )
     plans = (placement_strategy or everywhere(inventory)).plan(inventory, place=f"group '{name}'")
     policy = Supervisor(**supervisor) if isinstance(supervisor, Mapping) else supervisor or Supervisor()
     policy.check(worker, f"group '{name}'")

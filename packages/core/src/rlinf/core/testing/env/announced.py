@@ -9,7 +9,7 @@ import numpy as np
 
 from rlinf.core.data.arrays import as_numpy
 from rlinf.core.data.tree import tree_leaves
-from rlinf.core.errors import ContractError, did_you_mean
+from rlinf.core.errors import ContractError, did_you_mean, error_text
 from rlinf.core.testing.checks import expect
 from rlinf.core.testing.env.moments import copied, same
 from rlinf.core.testing.env.subject import EnvSubject
@@ -156,4 +156,4 @@ def _through_pickle(item: Any, place: str) -> Any:
     try:
         return pickle.loads(pickle.dumps(item))  # noqa: S301
     except Exception as error:
-        raise ContractError(place, f"it can't be pickled: {type(error).__name__}: {error}") from error
+        raise ContractError(place, f"it can't be pickled: {error_text(error)}") from error

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rlinf.core.capabilities import LanguageModelPolicy, VisionLanguagePolicy
 from rlinf.core.data import Completion, Weights
-from rlinf.core.errors import ConfigError, RLinfError
+from rlinf.core.errors import ConfigError, RLinfError, error_text
 from rlinf.core.language.generation import SamplingConfig
 from rlinf.core.language.problems import ShownPrompt
 from rlinf.core.worker import Worker
@@ -212,7 +212,7 @@ class HFGenerator:
         self._flying.clear()
         self._waiting.clear()
         self._batch.clear()
-        problem = f"a pass for {len(flying)} requests failed: {type(error).__name__}: {error}"
+        problem = f"a pass for {len(flying)} requests failed: {error_text(error)}"
         for request in flying:
             # One for each: a single error that is raised in many tasks collects all their tracebacks.
             failure = RLinfError("generate", problem, "Lower rollout.max_running_requests if memory is short.")

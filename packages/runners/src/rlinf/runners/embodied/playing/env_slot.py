@@ -16,7 +16,7 @@ from rlinf.core.data.tree import Tree, tree_combine, tree_index, tree_map
 from rlinf.core.envs.chunks import ChunkStep, chunk_step
 from rlinf.core.envs.failures import EnvPlace, env_place, locate
 from rlinf.core.envs.robots import take_counts
-from rlinf.core.errors import ConfigError, RLinfError
+from rlinf.core.errors import ConfigError, RLinfError, error_text
 from rlinf.core.evaluation import EpisodeKey, EpisodePlayer, EpisodeProtocol
 from rlinf.core.protocols import Channel
 from rlinf.runners.embodied.playing.episode_memory import EpisodeMemory
@@ -314,7 +314,7 @@ class EnvSlot:
                 error.move(f"env[{self.slot.env_rank}]")
             raise
         except Exception as error:
-            said = f"{type(error).__name__}: {error}".removesuffix(": ")
+            said = error_text(error)
             raise RLinfError(f"env[{self.slot.env_rank}]", f"{said}, {self._where(error, when)}") from error
 
     def _where(self, error: Exception, when: str) -> str:

@@ -15,12 +15,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from rlinf.core.cluster.futures import LATE_S
 from rlinf.core.errors import ChannelClosed, Deadlock, RLinfError
 from rlinf.scheduler.transport import waits
 from rlinf.scheduler.transport.waits import Wait
-
-LATE_S = 0.5
-"""A wait that ends so long after its deadline says why."""
 
 
 @dataclass(eq=False)

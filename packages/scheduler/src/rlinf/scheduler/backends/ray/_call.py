@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -93,7 +94,8 @@ class RayCall:
         try:
             future: Future[Outcome] = self._send(actor).future()
         except PICKLING as error:
-            raise unpicklable(self.label, "an argument", error) from error
+            # Ray's own text has what it was asked for, which is none of the caller's.
+            raise unpicklable(self.label, "an argument", error.__cause__ or error) from error
         if not again:
             self._send = None
         future.add_done_callback(partial(self._answered, incarnation))
@@ -185,4 +187,6 @@ class RayCall:
             cause = getattr(error, "cause", None) or error
             first = str(cause).strip().partition("\n")[0]
             problem = f"{type(cause).__name__}: {first} (its arguments or its result can't be sent)"
-            self.end(error=WorkerError(info.group, info.rank, self.method, problem, remote_traceback=str(error)))
+            # Ray's text has colours, and marks of columns whose lines it leaves out.
+            frames = re.sub(r"\x1b\[\d+m|^ +\^+\n", "", str(error), flags=re.MULTILINE)
+            self.end(error=WorkerError(info.group, info.rank, self.method, problem, remote_traceback=frames))

@@ -16,7 +16,7 @@ from rlinf.scheduler.backends.ray._ray import Session, ray  # isort: skip - sets
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from rlinf.core.errors import ConfigError, DeadlineExceeded, RLinfError
+from rlinf.core.errors import ConfigError, DeadlineExceeded, RLinfError, error_text
 from rlinf.scheduler.config import ClusterConfig
 from rlinf.scheduler.hardware import Node
 from rlinf.scheduler.hardware.files import read_text
@@ -183,7 +183,7 @@ class _AwaitedNodes:
             # The question to a node that has left fails, too, and says nothing of its packages.
             if any(arrival.id == other.id for other in _arrivals()):
                 cause = getattr(error, "cause", None) or error
-                problem = f"node {arrival.ip} can't run rlinf-scheduler: {type(cause).__name__}: {cause}"
+                problem = f"node {arrival.ip} can't run rlinf-scheduler: {error_text(cause)}"
                 raise ConfigError("cluster.num_nodes", problem, "Install the same packages on every node.") from error
 
 

@@ -182,26 +182,43 @@ def read_recipe(path: Path, overrides: Sequence[str] = ()) -> Mapping[str, Any]:
 def _merged(layers: Sequence[Layer], schema: type[RunConfig]) -> tuple[dict[str, Any], dict[str, str]]:
     """A recipe by itself, without parameters of types that it replaces in the one that it builds on, and why each went."""
     merged, dropped = dict[str, Any](), dict[str, str]()
-    seen = dict[str, str]()
+    seen, refers = dict[str, str](), bool(_referring(layers))
     for layer in layers:
-        # An interpolation may refer to a later layer, so that none is resolved yet.
-        after = OmegaConf.to_container(OmegaConf.merge(merged, _nested(layer.values)), resolve=False)
-        merged, gone = replace_parameters(
-            merged, cast("Mapping[str, Any]", after), explicit=layer.values, provenance=seen, schema=schema
-        )
+        over = _nested(layer.values)
+        if refers:  # maybe to a later layer, so that none is resolved yet; a section over a reference is merged with its target
+            after = cast("Mapping[str, Any]", OmegaConf.to_container(OmegaConf.merge(merged, over), resolve=False))
+        else:
+            after = _merged_over(merged, over)
+        merged, gone = replace_parameters(merged, after, explicit=layer.values, provenance=seen, schema=schema)
         seen |= dict.fromkeys(layer.values, layer.file)
         # A later layer may set again what an earlier one has lost.
         dropped = {path: why for path, why in {**dropped, **gone}.items() if not _within(layer.values, path)}
     return merged, dropped
 
 
+def _merged_over(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """What Hydra makes of two layers that refer to nothing, an order of magnitude sooner."""
+    merged = dict(under)
+    for key, value in over.items():
+        before = merged.get(key)
+        if isinstance(value, Mapping) and isinstance(before, Mapping):
+            merged[key] = _merged_over(cast("Mapping[str, Any]", before), cast("Mapping[str, Any]", value))
+        elif value != "???" or key not in merged:  # `???` waits for a value, and replaces none
+            merged[key] = value
+    return merged
+
+
+def _referring(layers: Sequence[Layer]) -> set[str]:
+    """The dotted paths of values that refer to others."""
+    return {path for layer in layers for path, value in layer.values.items() if isinstance(value, str) and "${" in value}
+
+
 def _may_choose(explicit: Collection[str], layers: Sequence[Layer], schema: type[RunConfig]) -> bool:
     """Whether overrides may change a name that something is chosen by: they set it, a section around it, or what it refers to."""
     if not explicit:
         return False
-    referring = {path for layer in layers for path, value in layer.values.items() if isinstance(value, str) and "${" in value}
     names = [f"{section}.{key}" for each in choices_of(schema) for section in (each.section, each.like) for key in each.names]
-    return any(_within({*explicit, *referring}, name) for name in names)
+    return any(_within({*explicit, *_referring(layers)}, name) for name in names)
 
 
 def _nested(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, Protocol, TypeVar, cast
 
 from rlinf.core.capabilities import KeepsReference, PolicyLoss
 from rlinf.core.declarations import HasNeeds, HasTargets, Need, needs_of, traits_of
@@ -22,6 +22,17 @@ C = TypeVar("C")
 Rule = Callable[[C], ConfigError | None]
 Unmet = Mapping[Need, str]
 """What a run can't give, and what to do about each."""
+
+
+class _Trained(Protocol):
+    """The configuration of a run with an actor."""
+
+    @property
+    def source(self) -> Mapping[str, Any]: ...
+
+    @property
+    def actor(self) -> TrainingConfig: ...
+
 
 AUTO: Final = "auto"
 """A `cluster.component_placement` that the planner chooses."""
@@ -206,9 +217,10 @@ def acts(model: ModelSection, remedy: str) -> ConfigError | None:
     return ConfigError("actor.model.model_type", f"'{model.model_type}' {does} and does not act", remedy)
 
 
-def no_idle_critic(cfg: RunConfig, model: ModelSection) -> ConfigError | None:
+def no_idle_critic(cfg: _Trained) -> ConfigError | None:
     """What is said of the critic's optimizer is said of a model that has a critic."""
-    traits, written = traits_of(model.config), subsection(subsection(cfg.source, "actor"), "optim")
+    model, written = cfg.actor.model, subsection(subsection(cfg.source, "actor"), "optim")
+    traits = traits_of(model.config)
     if traits.critic is not False:
         return None
     leave = (
@@ -221,10 +233,10 @@ def no_idle_critic(cfg: RunConfig, model: ModelSection) -> ConfigError | None:
     )
 
 
-def has_blocks(cfg: RunConfig, model: ModelSection) -> ConfigError | None:
+def has_blocks(cfg: _Trained) -> ConfigError | None:
     """Gradient checkpointing computes the repeated blocks of a network again, which a model has that is not known to have none."""
     written = subsection(subsection(cfg.source, "actor"), "fsdp_config")
-    named = subsection(written, "wrap_policy").get("transformer_layer_cls_to_wrap")
+    model, named = cfg.actor.model, subsection(written, "wrap_policy").get("transformer_layer_cls_to_wrap")
     if not written.get("gradient_checkpointing") or named or traits_of(model.config).blocks is not False:
         return None
     problem = f"'{model.model_type}' has no repeated blocks, of which only the inputs could be kept"

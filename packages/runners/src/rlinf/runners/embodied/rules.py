@@ -146,10 +146,6 @@ def _acts(cfg: PlayedConfig) -> ConfigError | None:
     return acts(cfg.actor.model, "Choose a policy.")
 
 
-def _blocks(cfg: EmbodiedConfig) -> ConfigError | None:
-    return has_blocks(cfg, cfg.actor.model)
-
-
 def _sequences(cfg: EmbodiedConfig) -> ConfigError | None:
     """A policy with a memory learns from whole pieces of episodes, of which every optimizer step needs one."""
     columns, size = cfg.env.train.max_steps_per_rollout_epoch, cfg.actor.global_batch_size
@@ -340,10 +336,6 @@ def _granularity(cfg: EmbodiedConfig) -> ConfigError | None:
     return None
 
 
-def _critic(cfg: EmbodiedConfig) -> ConfigError | None:
-    return no_idle_critic(cfg, cfg.actor.model)
-
-
 def _scored(cfg: EmbodiedConfig) -> ConfigError | None:
     """What was not drawn has no log-probability, and its ratio is always 1."""
     if traits_of(cfg.actor.model.config).scored is not False:
@@ -386,10 +378,10 @@ EMBODIED: Final[Sequence[Rule[EmbodiedConfig]]] = (
     _whole_episodes,
     _sequences,
     _needs,
-    _blocks,
+    has_blocks,
     _granularity,
     _scored,
-    _critic,
+    no_idle_critic,
     _reference,
     lambda cfg: fault_of(cfg.actor.build_gate),
     co_trains,

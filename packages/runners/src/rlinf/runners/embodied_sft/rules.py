@@ -86,14 +86,6 @@ def _plays(cfg: EmbodiedSFTConfig) -> ConfigError | None:
     return ConfigError("dagger", "there is no env in which the policy could be played with", remedy)
 
 
-def _critic(cfg: EmbodiedSFTConfig) -> ConfigError | None:
-    return no_idle_critic(cfg, cfg.actor.model)
-
-
-def _blocks(cfg: EmbodiedSFTConfig) -> ConfigError | None:
-    return has_blocks(cfg, cfg.actor.model)
-
-
 def _grows(cfg: EmbodiedSFTConfig) -> ConfigError | None:
     return None if cfg.dagger is None else fault_of(lambda: growing(cfg))
 
@@ -103,8 +95,8 @@ EMBODIED_SFT: Final[Sequence[Rule[EmbodiedSFTConfig]]] = (
     _acts,
     _conditioned,
     _no_memory,
-    _critic,
-    _blocks,
+    no_idle_critic,
+    has_blocks,
     no_reference,
     _statistics,
     _plays,

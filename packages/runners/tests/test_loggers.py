@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -68,6 +70,14 @@ def run(tmp_path: Path) -> LoggedRun:
 
 def not_there(module: str) -> bool:
     return False
+
+
+def is_there(module: str) -> bool:
+    return True
+
+
+def asks(key: str | None = None) -> bool:
+    raise AssertionError("at a prompt")
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -217,6 +227,16 @@ def test_a_service_that_does_not_let_in_is_told_with_its_key(run: LoggedRun, swa
 
 class Wandb(Service):
     Error = type("Error", (Exception,), {})
+    mode, key = "online", ""
+
+    def setup(self) -> Any:
+        return SimpleNamespace(settings=self)
+
+    def login(self, *, prompt: bool, verify: bool) -> bool:
+        assert (prompt, verify) == (False, False)
+        if self.error is not None:
+            raise self.error
+        return bool(self.key)
 
     def init(self, *, project: str, name: str, id: str, resume: str, dir: str, config: Any) -> Any:
         return self.begin(project, name, id, resume, dir, config)
@@ -236,6 +256,38 @@ def test_wandb_gets_the_run_and_its_numbers(run: LoggedRun, monkeypatch: pytest.
         ConfigError, match=r"logger_backends: wandb can't begin \(api_key not configured\)\. Log in with `wandb login`"
     ):
         LOGGERS.get("wandb")(run)
+
+
+def test_wandb_without_an_account_is_refused_before_anything_starts(configured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = Wandb()
+    monkeypatch.setitem(sys.modules, "wandb", module)
+    monkeypatch.setattr("rlinf.core.registry.is_there", is_there)
+    cfg = configured("wandb")
+    with pytest.raises(ConfigError, match=r"^runner\.logger\.logger_backends: wandb has no key of an account\. Log in with `wandb"):
+        check_run(cfg)
+    module.mode = "offline"
+    check_run(cfg)
+    module.mode, module.key = "online", "k" * 40
+    check_run(cfg)
+    module.error = module.Error("API key must have 40+ characters")
+    with pytest.raises(ConfigError, match=r"wandb can't begin \(API key must have 40\+ characters\)\. Log in with"):
+        check_run(cfg)
+    # A version that would ask at a prompt is not asked.
+    monkeypatch.setattr(module, "login", asks)
+    check_run(cfg)
+
+
+@pytest.mark.slow
+def test_wandb_knows_its_account_without_a_network(tmp_path: Path) -> None:
+    pytest.importorskip("wandb")
+    program = "from rlinf.runners.reporting.loggers.registry import check_logger; check_logger('wandb')"
+    own = {"HOME": str(tmp_path), "WANDB_SILENT": "true"}
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
+    for more, told in (({}, "no key of an account"), ({"WANDB_MODE": "offline"}, ""), ({"WANDB_API_KEY": "k" * 40}, "")):
+        done = subprocess.run(
+            [sys.executable, "-c", program], cwd=tmp_path, env=plain | own | more, capture_output=True, text=True, check=False
+        )
+        assert (told in done.stderr, done.returncode) == (True, int(bool(told))), done.stderr
 
 
 @pytest.mark.slow

@@ -7,12 +7,17 @@ What is not said here they take from where their users already set it: account a
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
+from rlinf.core.errors import ConfigError
 from rlinf.core.registry import require_modules
 from rlinf.runners.reporting.loggers.registry import LoggedRun, refusal
+
+_UNSENT: Final = ("offline", "disabled", "dryrun")
+_WANDB_REMEDY: Final = "Log in with `wandb login`, or set WANDB_MODE=offline."
 
 
 class WandbLogger:
@@ -30,12 +35,23 @@ class WandbLogger:
                 project=run.project, name=run.name, id=identity, resume="allow", dir=str(run.folder), config=dict(run.config)
             )
         except wandb.Error as error:
-            raise refusal("wandb", error, "Log in with `wandb login`, or set WANDB_MODE=offline.") from error
+            raise refusal("wandb", error, _WANDB_REMEDY) from error
 
     @staticmethod
     def check(place: str) -> None:
-        """Refuses to begin where the library is not installed."""
+        """Refuses to begin where the library is not installed, or has no key for the server that it would send to."""
         require_modules("wandb", place=place, extra="wandb")
+        wandb: Any = importlib.import_module("wandb")
+        # A login of older versions can't be kept from asking at a prompt.
+        if "prompt" not in inspect.signature(wandb.login).parameters or wandb.setup().settings.mode in _UNSENT:
+            return
+        try:
+            # Without a look at the server, which may take long.
+            known = wandb.login(prompt=False, verify=False)
+        except wandb.Error as error:
+            raise refusal("wandb", error, _WANDB_REMEDY) from error
+        if not known:
+            raise ConfigError(place, "wandb has no key of an account", _WANDB_REMEDY)
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
         """Adds the numbers to the history of the run."""

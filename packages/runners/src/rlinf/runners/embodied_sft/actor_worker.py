@@ -88,10 +88,6 @@ class PolicySFTActor(FineTuningWorker[_State]):
         """
         return publish(self.trainer, sync, self.messenger, rank=self.rank, group=group, receivers=range(ranks))
 
-    def count(self) -> int:
-        """The steps of all episodes that are learned."""
-        return len(self._ready().train)
-
     def take_step(self, chosen: Sequence[int], step: int) -> Mapping[str, Statistic]:
         state = self._ready()
         size = self.cfg.actor.micro_batch_size or len(chosen)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from pathlib import Path
 
 from rlinf.runners.reasoning.generation.admission import GroupReport
@@ -39,11 +40,7 @@ def shown(reports: Sequence[GroupReport], count: int) -> list[str]:
 
 
 def _told(reports: Sequence[GroupReport]) -> Iterator[GroupReport]:
-    return (report for report in sorted(reports, key=_number) if report.prompt is not None)
-
-
-def _number(report: GroupReport) -> int:
-    return report.group
+    return (report for report in sorted(reports, key=attrgetter("group")) if report.prompt is not None)
 
 
 def _one_line(text: str | None) -> str:

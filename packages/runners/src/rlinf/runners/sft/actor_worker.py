@@ -63,10 +63,6 @@ class SFTActor(FineTuningWorker[_State]):
         self._state = _State(tokenizer, train, held_out)
         return len(train)
 
-    def count(self) -> int:
-        """The worked solutions that are short enough."""
-        return len(self._ready().train)
-
     def take_step(self, chosen: Sequence[int], step: int) -> Mapping[str, Statistic]:
         del step  # nothing is drawn
         train = self._ready().train

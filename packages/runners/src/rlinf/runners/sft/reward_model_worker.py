@@ -77,10 +77,6 @@ class RewardModelActor(FineTuningWorker[_State]):
         self._state = _State(tokenizer, train, held_out, trainer)
         return len(train)
 
-    def count(self) -> int:
-        """The pairs that are short enough."""
-        return len(self._ready().train)
-
     def take_step(self, chosen: Sequence[int], step: int) -> Mapping[str, Statistic]:
         del step  # nothing is drawn
         state = self._ready()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from rlinf.core.capabilities import TakesPolicyLoss
 from rlinf.core.data import EnvSpec
@@ -20,7 +20,17 @@ from rlinf.runners.sft.schema import FineTuningConfig
 from rlinf.runners.training.data_shares import share_of
 from rlinf.runners.training.devices import build_trainer
 
-S = TypeVar("S")
+
+class HasExamples(Protocol):
+    """What a rank works with once it is initialised."""
+
+    @property
+    def train(self) -> Sized:
+        """What it learns from."""
+        ...
+
+
+S = TypeVar("S", bound=HasExamples)
 
 
 class FineTuningWorker(Worker, ABC, Generic[S]):
@@ -52,9 +62,9 @@ class FineTuningWorker(Worker, ABC, Generic[S]):
     def validate(self) -> Mapping[str, Statistic]:
         """The `loss` of the examples held out, over all ranks, which all say the same; every rank calls it."""
 
-    @abstractmethod
     def count(self) -> int:
-        """How many examples there are to learn from."""
+        """How many examples there are to learn from: solutions or pairs that are short enough, or steps of demonstrations."""
+        return len(self._ready().train)
 
     def check_batch(self) -> None:
         """Refuses a step with fewer examples than ranks.

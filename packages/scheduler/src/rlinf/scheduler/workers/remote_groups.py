@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,23 +36,20 @@ def find(transport: Transport, name: str) -> Found:
     Raises:
         UnknownName: it was not launched.
     """
-    kinds, infos, timeout_s = _Questions(transport, f"group '{name}'").ask("find", name)
+    kinds, infos, timeout_s = _asked(transport, f"group '{name}'", "find", name)
     return Found(kinds, [_RemoteProcess(transport, index, info) for index, (info, _) in enumerate(infos)], timeout_s)
 
 
-class _Questions:
-    """Questions to the driver about one thing."""
-
-    def __init__(self, transport: Transport, place: str, *, goal: str = "the driver's answer", peers: tuple[str, ...] = ()) -> None:
-        self._transport = transport
-        self._place = place
-        self._goal = goal
-        self._peers = peers
-
-    def ask(self, *question: Any, timeout: float | None = None) -> Any:
-        """The answer."""
-        wait = Wait(self._transport.who(), self._place, self._goal, timeout, peers=self._peers)
-        return self._transport.ask("group", *question, wait=wait)
+def _asked(
+    transport: Transport,
+    place: str,
+    *question: Any,
+    goal: str = "the driver's answer",
+    timeout: float | None = None,
+    peers: tuple[str, ...] = (),
+) -> Any:
+    """What the driver answers to a question about a group."""
+    return transport.ask("group", *question, wait=Wait(transport.who(), place, goal, timeout, peers=peers))
 
 
 _SETTLED: deque[int] = deque()
@@ -83,22 +80,23 @@ class _RemoteProcess:
 
     @property
     def restarts(self) -> int:
-        return _Questions(self._transport, self._info.label).ask("find", self._info.group)[1][self._index][1]
+        return _asked(self._transport, self._info.label, "find", self._info.group)[1][self._index][1]
 
     def submit(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _RemoteCall:
         label = f"{self._info.label}.{method}()"
         call = (self._info.group, self._index, method, args, dict(kwargs))
-        number = _Questions(self._transport, label).ask("begin", *call, _take_settled())
-        return _RemoteCall(number, label, lambda goal: _Questions(self._transport, label, goal=goal, peers=(self._info.label,)))
+        number = _asked(self._transport, label, "begin", *call, _take_settled())
+        return _RemoteCall(self._transport, number, label, self._info.label)
 
 
 class _RemoteCall:
     """A call on one worker of the group. Satisfies `RankCall`."""
 
-    def __init__(self, number: int, label: str, questions: Callable[[str], _Questions]) -> None:
+    def __init__(self, transport: Transport, number: int, label: str, worker: str) -> None:
+        self._transport = transport
         self._number = number
         self._label = label
-        self._questions = questions
+        self._peers = (worker,)
         self._outcome: Outcome | None = None
         self._error: RLinfError | None = None
 
@@ -109,7 +107,7 @@ class _RemoteCall:
     def wait(self, timeout: float | None = None) -> Outcome:
         if not self._ended:
             try:
-                self._outcome = self._questions("it to return").ask("wait", self._number, timeout, timeout=timeout)
+                self._outcome = self._ask("wait", timeout, goal="it to return", timeout=timeout)
             # The call goes on, and can be waited for again.
             except DeadlineExceeded:
                 raise
@@ -146,5 +144,5 @@ class _RemoteCall:
     def _ended(self) -> bool:
         return self._outcome is not None or self._error is not None
 
-    def _ask(self, question: str) -> Any:
-        return self._questions("the driver's answer").ask(question, self._number)
+    def _ask(self, kind: str, *details: Any, **wait: Any) -> Any:
+        return _asked(self._transport, self._label, kind, self._number, *details, peers=self._peers, **wait)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from rlinf.runners.training.versions import Versions
 
@@ -84,7 +85,7 @@ def admit(reports: Iterable[GroupReport], versions: Versions, *, max_lag: int, n
         needed: how many groups are wanted; the first ones by number are taken.
         must_vary: whether groups whose rewards are all equal are refused.
     """
-    ordered = sorted(reports, key=_number)
+    ordered = sorted(reports, key=attrgetter("group"))
     fresh = [report for report in ordered if versions.lag(report.oldest) <= max_lag]
     good = [report for report in fresh if report.varies or not must_vary]
     admitted = tuple(report.group for report in good[:needed])
@@ -121,7 +122,3 @@ def assign(tokens: Mapping[int, int], shares: int) -> Mapping[int, int]:
         held[share][1] += 1
         found[group] = share
     return found
-
-
-def _number(report: GroupReport) -> int:
-    return report.group

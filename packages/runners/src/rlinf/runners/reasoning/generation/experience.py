@@ -119,11 +119,9 @@ class Generation:
 
         Or is of another number of members: a run that goes on may have another advantage, or larger groups.
         """
-        members = self._cfg.rollout.group_size + self._cfg.compares_with_greedy
-        if prompt_group.partial and len(prompt_group.partial) != members:
-            self._discarded += prompt_group.written
-            return prompt_group.anew()
-        if prompt_group.oldest is None or self._versions.lag(prompt_group.oldest) + updates <= self._cfg.rollout.admitted_lag:
+        rollout, oldest = self._cfg.rollout, prompt_group.oldest
+        fits = len(prompt_group.partial) in (0, rollout.group_size + self._cfg.compares_with_greedy)
+        if fits and (oldest is None or self._versions.lag(oldest) + updates <= rollout.admitted_lag):
             return prompt_group
         self._discarded += prompt_group.written
         return prompt_group.anew()

@@ -11,6 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -249,7 +250,7 @@ class LanguageRolloutWorker(Worker, ABC):
         found = [
             self.kept(job, prompt_group, task.result()) if task.done() else prompt_group for task, prompt_group in groups.items()
         ]
-        return tuple(sorted(found, key=_number))
+        return tuple(sorted(found, key=attrgetter("group")))
 
     async def _take(self, weights: Weights[Any]) -> None:
         engine, _ = self._ready()
@@ -266,7 +267,3 @@ class LanguageRolloutWorker(Worker, ABC):
         if self._engine is None or self._held is None:
             raise RLinfError(f"rollout[{self.rank}]", "has no generator yet", "Call init_worker(topology) first.")
         return self._engine, self._held
-
-
-def _number(prompt_group: PromptGroup) -> int:
-    return prompt_group.group

@@ -99,11 +99,8 @@ def _hand_over(
     began, (groups,) = time.monotonic(), rollout.execute_on(move.giver).hand_over(running.job.key, move.items).wait()
     policy.took(time.monotonic() - began)
     if groups:
-        running.moved.append(_begun(move, running.job.handed_over(groups, _origin(running, move)), rollout, channels))
-
-
-def _begun(move: Handover, job: JobSpec, rollout: WorkerGroup[LanguageRolloutWorker], channels: Channels) -> Moved:
-    return Moved(rank=move.taker, job=job, handle=rollout.execute_on(move.taker).generate(job, channels))
+        job = running.job.handed_over(groups, _origin(running, move))
+        running.moved.append(Moved(rank=move.taker, job=job, handle=rollout.execute_on(move.taker).generate(job, channels)))
 
 
 def _load(running: GenerationJob, rollout: WorkerGroup[LanguageRolloutWorker], rank: int) -> Load:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,10 @@ import pytest
 from rlinf.core.errors import ConfigError, each_fault
 from rlinf.runners import check_evaluation, check_run
 from rlinf.runners.checkpoints.checkpoint import write_checkpoint
+from rlinf.runners.config.checks import check_ranks
 from rlinf.runners.config.composition import compose_app_recipe, compose_recipe
 from rlinf.runners.task_types import task_type_of
+from rlinf.scheduler import Cluster
 
 CONFIG = Path(__file__).parents[1] / "apps/embodied/config"
 
@@ -79,6 +83,40 @@ def test_a_folder_of_recordings_that_cannot_be_written(tmp_path: Path, part: str
     check_run(composed(given, f"{key}.enabled=false"))
     check_run(composed(f"{key}={{export_format: numpy, save_dir: {tmp_path / 'new/recorded'}}}"))
     assert [path.name for path in tmp_path.iterdir()] == ["file"], "a look leaves nothing behind"
+
+
+def test_what_off_policy_actors_can_not_part() -> None:
+    """Before a worker starts, and together."""
+    placed = ("cluster.backend=local", "cluster.virtual_accelerators={count: 3}", "cluster.component_placement={actor: 0-2}")
+    few = ("env.train.total_num_envs=2", "actor.global_batch_size=64", "cluster.component_placement={rollout: 0, env: 0}")
+    cfg = composed(*placed, *few, recipe="pendulum_sac")
+    with Cluster(cluster_cfg=cfg.cluster) as cluster, pytest.raises(ConfigError) as caught:
+        check_ranks(cfg, cluster.placement)
+    assert [fault.place for fault in each_fault(caught.value)] == ["actor.global_batch_size", "env.train.total_num_envs"]
+    assert "64 transitions can't be parted over 3 actors. Use a multiple of 3." in str(caught.value)
+    two = [each.replace("actor: 0-2", "actor: 0-1") for each in placed]
+    cfg = composed(*two, *few, recipe="pendulum_sac")
+    with Cluster(cluster_cfg=cfg.cluster) as cluster:
+        check_ranks(cfg, cluster.placement)
+    cfg = composed(*two, *few[1:], recipe="halfcheetah_crossq")
+    message = r"^cluster\.component_placement\.actor: critics of 'crossq' normalise by a whole batch, which 2 actors share"
+    with Cluster(cluster_cfg=cfg.cluster) as cluster, pytest.raises(ConfigError, match=message):
+        check_ranks(cfg, cluster.placement)
+
+
+def test_fewer_demonstrations_than_off_policy_actors(tmp_path: Path) -> None:
+    command = [sys.executable, str(CONFIG.parent / "collect.py"), "--config-name", "tabletop_rlpd", "--episodes", "1"]
+    subprocess.run([*command, "--out", str(tmp_path / "demos")], check=True, capture_output=True)
+    placed = ("cluster.backend=local", "cluster.virtual_accelerators={count: 2}")
+    for actors, refused in (("0", False), ("0-1", True)):
+        where = f"cluster.component_placement={{actor: {actors}, rollout: 0, env: 0}}"
+        cfg = composed(*placed, where, f"algorithm.demo_buffer.path={tmp_path / 'demos'}", recipe="tabletop_rlpd")
+        with Cluster(cluster_cfg=cfg.cluster) as cluster:
+            if not refused:
+                check_ranks(cfg, cluster.placement)
+                continue
+            with pytest.raises(ConfigError, match=r"^algorithm\.demo_buffer: 1 episodes can't be parted over 2 actors"):
+                check_ranks(cfg, cluster.placement)
 
 
 def test_a_checkpoint_of_another_model(tmp_path: Path) -> None:

@@ -197,17 +197,9 @@ class OffPolicyActor(Worker):
 
     def _buffer(self, spec: EnvSpec) -> ReplayBuffer:
         config, train = self.cfg.algorithm, self.cfg.env.train
-        if self.cfg.actor.global_batch_size % self.world_size:
-            problem = f"{self.cfg.actor.global_batch_size} transitions can't be parted over {self.world_size} actors"
-            raise ConfigError("actor.global_batch_size", problem, f"Use a multiple of {self.world_size}.")
-        if self.world_size > 1 and config.objective.judges == "batch_normalized_q_functions":
-            problem = f"critics of '{config.loss_type}' normalise by a whole batch, which {self.world_size} actors share"
-            raise ConfigError("cluster.component_placement.actor", problem, "Place one actor.")
+        self.cfg.check_actors(self.world_size)
         # As `shares` parts them.
         own = sum(group * self.world_size // train.groups == self.rank for group in range(train.groups)) * train.group_size
-        if not own:
-            problem = f"{train.groups} groups of environments are fewer than {self.world_size} actors"
-            raise ConfigError("env.train.total_num_envs", problem, "Raise it, or place fewer actors.")
         return ReplayBuffer(
             capacity=self.cfg.capacity(spec) * own // train.total_num_envs,
             producers=own,

@@ -43,6 +43,7 @@ def test_fine_tuning_that_could_not_be_evaluated() -> None:
 
 
 CHECKPOINTING = "actor.fsdp_config.gradient_checkpointing"
+OF_PRESETS = ("architecture", "tokens", "overrides")
 
 
 @pytest.mark.parametrize(
@@ -126,6 +127,22 @@ def test_a_checkpoint_of_another_model(tmp_path: Path) -> None:
     other = composed(f"runner.resume_dir={tmp_path / 'run'}", "actor.model={model_type: cnn_policy}")
     with pytest.raises(ConfigError, match=r"^runner\.resume_dir: .* are of a 'mlp_policy', and .* is 'cnn_policy'\. Name"):
         check_run(other)
+
+
+def test_a_model_folder_that_is_damaged_is_told_by_the_key_that_names_it(tmp_path: Path) -> None:
+    for name in ("config.json", "tokenizer.json"):
+        (tmp_path / name).write_text("{}")
+    (tmp_path / "model.safetensors").write_bytes(b"cut")
+    over = ["actor.model.preset=null", f"actor.model.model_path={tmp_path}", *(f"~actor.model.{key}" for key in OF_PRESETS)]
+    data = compose_recipe(CONFIG.parents[1] / "reasoning/config_sft", "sft_arithmetic_local", over).data
+    with pytest.raises(ConfigError, match=r"^actor\.model\.model_path: '.*/model\.safetensors' is no safetensors file"):
+        check_run(task_type_of(data).read(data))
+    (tmp_path / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(
+        ConfigError, match=r"^actor\.model\.model_path: '.*/config\.json' is no JSON \(.*\)\. It was cut or changed"
+    ):
+        check_run(task_type_of(data).read(data))
 
 
 def test_an_environment_of_ones_own_without_a_step_limit() -> None:

@@ -67,10 +67,12 @@ def test_a_malformed_override_is_a_configuration_error(recipes: Path, override: 
         compose_recipe(recipes, "base", [override])
 
 
-def test_a_section_in_place_of_a_list_is_told_as_that(recipes: Path) -> None:
-    (recipes / "list.yaml").write_text("agent: {tools: [{type: calculator}]}\n")
-    with pytest.raises(ConfigError, match=r"^recipe list: Error merging override .*agent\.tools=.*: .*(ListConfig|DictConfig)"):
+def test_a_section_in_place_of_a_list_is_told_as_that_and_the_other_way_round(recipes: Path) -> None:
+    (recipes / "list.yaml").write_text("agent: {tools: [{type: calculator}], tool_format: {type: hermes}}\n")
+    with pytest.raises(ConfigError, match=r"^agent\.tools: expected a list, found a section\. Write it as \[\{…\}, \{…\}\]"):
         compose_recipe(recipes, "list", ["agent.tools={type: calculator}"])
+    with pytest.raises(ConfigError, match=r"^agent\.tool_format: expected a section, found a list\. Write it as \{key: value\}"):
+        compose_recipe(recipes, "list", ["agent.tool_format=[hermes]"])
 
 
 @pytest.mark.parametrize("values", ["1,2", "range(0,4)", "choice(1,2)", "glob(*)"])

@@ -52,5 +52,5 @@ def test_long_outputs_and_endless_programs_end() -> None:
 
 
 def test_a_sandbox_that_is_not_there_is_refused_with_its_key() -> None:
-    with pytest.raises(ConfigError, match=r"tools\[0\]\.sandbox_params.*no sandbox named 'docker'"):
+    with pytest.raises(ConfigError, match=r"tools\[0\]\.sandbox: no sandbox named 'docker'"):
         Python(sandbox="docker").check("tools[0]")

@@ -50,6 +50,36 @@ def test_weights_that_were_cut_are_refused_before_they_are_read(tmp_path):
         CausalLMConfig(model_path=str(tmp_path)).check("actor.model")
 
 
+@pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json", "tokenizer.json"])
+def test_json_that_was_cut_is_refused_before_it_is_read(tmp_path, name):
+    save_language_model(build(), tmp_path, tokenizer=tiny_tokenizer())
+    with (tmp_path / name).open("r+b") as file:
+        file.truncate(file.seek(0, 2) // 2)
+    with pytest.raises(ConfigError, match=rf"^actor\.model\.model_path: '.*/{name}' is no JSON \(.*\)\. It was cut or changed"):
+        CausalLMConfig(model_path=str(tmp_path)).check("actor.model")
+
+
+def test_tokens_that_the_model_lacks_do_not_end_or_fill_up_texts(tmp_path):
+    """As where a class of transformers brings its own `<|endoftext|>`: it would be an index beyond the embedding."""
+    tokenizer = tiny_tokenizer()
+    size = 1000 if len(tokenizer) < 1000 else 1 << 20
+    save_language_model(build(), tmp_path, tokenizer=tokenizer)
+    config = json.loads((tmp_path / "config.json").read_text())
+    named = json.loads((tmp_path / "tokenizer_config.json").read_text())
+
+    def read(vocab_size, **tokens):
+        (tmp_path / "config.json").write_text(json.dumps({**config, "vocab_size": vocab_size}))
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({**named, **tokens}))
+        return CausalLMConfig(model_path=str(tmp_path)).tokenizer([])
+
+    grown = read(size, pad_token="<fills up>")
+    assert grown.pad_token_id == len(tokenizer)
+    found = read(len(tokenizer), pad_token="<fills up>")
+    assert found.pad_token_id == found.eos_token_id < len(tokenizer)
+    with pytest.raises(CheckpointError, match=rf"ends a text with '<the end>' \({len(tokenizer)}\), and its model has .* tokens"):
+        read(len(tokenizer), eos_token="<the end>")
+
+
 @pytest.mark.parametrize("lora", [None, LoRAConfig(rank=2)])
 @pytest.mark.parametrize("architecture", ["qwen2", "qwen3_moe", "llama"])
 def test_transformers_reads_what_we_write(tmp_path, monkeypatch, architecture, lora):

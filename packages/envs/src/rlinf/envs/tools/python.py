@@ -67,6 +67,7 @@ class Python:
         return Tool.of(python, name=self.name)
 
     def _sandbox(self, place: str) -> SandboxConfig:
+        SANDBOXES.get(self.sandbox, place=f"{place}.sandbox")  # `build` would name the key of its parameters
         return SANDBOXES.build(self.sandbox, self.sandbox_params, place=f"{place}.sandbox_params")
 
     def _limits(self) -> ExecutionLimits:

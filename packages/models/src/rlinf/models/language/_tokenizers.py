@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
@@ -55,7 +57,7 @@ def of_folder(folder: str) -> Any:
     """The tokenizer that a folder holds; where it has no token for padding, the one that ends a text fills up.
 
     Raises:
-        CheckpointError: it holds none, or one without an end.
+        CheckpointError: it holds none, or one without an end that the model has.
     """
     remedy = "Point to a folder with the files of its tokenizer."
     if not Path(folder).expanduser().is_dir():
@@ -66,9 +68,23 @@ def of_folder(folder: str) -> Any:
         raise CheckpointError("model_path", f"no tokenizer in '{folder}' ({str(error).splitlines()[0]})", remedy) from error
     if tokenizer.eos_token_id is None:
         raise CheckpointError("model_path", f"the tokenizer of '{folder}' has no token that ends a text", remedy)
-    if tokenizer.pad_token_id is None:
+    size = _vocabulary(Path(folder).expanduser())
+    if tokenizer.eos_token_id >= size:
+        # A class of transformers brings its own where the files name none.
+        problem = f"'{folder}' ends a text with {tokenizer.eos_token!r} ({tokenizer.eos_token_id}), and its model has {size} tokens"
+        raise CheckpointError("model_path", problem, "Name one of them as eos_token in tokenizer_config.json.")
+    if tokenizer.pad_token_id is None or tokenizer.pad_token_id >= size:
         tokenizer.pad_token = tokenizer.eos_token
     return _chatting(tokenizer)
+
+
+def _vocabulary(folder: Path) -> float:
+    """How many tokens the model of a folder has; any number where its configuration does not say."""
+    try:
+        config = json.loads((folder / "config.json").read_bytes())
+    except (OSError, ValueError):
+        return math.inf
+    return config.get("vocab_size") or (config.get("text_config") or {}).get("vocab_size") or math.inf
 
 
 def _chatting(tokenizer: Any) -> Any:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rlinf.core.checkpoints.weight_files import CANDIDATES, expect_whole
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 Preset = Literal["tiny", "base"]
 Precision = Literal["fp32", "bf16"]
 _WEIGHTS: Final = [name for name in CANDIDATES if name.startswith(("model.", "pytorch_model."))]
+_SMALL: Final = 1 << 16
+"""Bytes of a file of JSON that is read as a whole to see whether it is one."""
 Attention = Literal["sdpa", "eager", "flash_attention_2"]
 
 
@@ -228,3 +232,18 @@ def check_folder(path: str | None, place: str) -> None:
         raise ConfigError(place, found, "Download or save the whole folder; weights of a run go to runner.ckpt_path.")
     if weights is not None:
         expect_whole(weights, place=place)
+    for name in ("config.json", "tokenizer_config.json", "tokenizer.json"):
+        _expect_json(folder / name, place)
+
+
+def _expect_json(file: Path, place: str) -> None:
+    """Refuses a file that was cut or damaged; of a large one the end alone is read, as vocabularies take long."""
+    if not file.is_file():
+        return
+    try:
+        if file.stat().st_size < _SMALL:
+            json.loads(file.read_bytes())
+        elif not file.read_bytes().rstrip().endswith(b"}"):
+            raise ValueError("it does not end with a brace")
+    except (OSError, ValueError) as error:
+        raise ConfigError(place, f"'{file}' is no JSON ({error})", "It was cut or changed: copy it again.") from error

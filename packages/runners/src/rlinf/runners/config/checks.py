@@ -205,5 +205,7 @@ def _collect(faults: list[ConfigError], key: str, look: Callable[[], object]) ->
         if all((error.problem, error.remedy) != (fault.problem, fault.remedy) for fault in faults):
             faults.append(error)
     except CheckpointError as error:
-        problem = error.problem if error.place == key else f"'{error.place}': {error.problem}"
-        faults.append(ConfigError(key, problem, error.remedy))
+        if f"{error.place}.".startswith(f"{key}."):
+            faults.append(ConfigError(error.place, error.problem, error.remedy))
+        else:
+            faults.append(ConfigError(key, f"'{error.place}': {error.problem}", error.remedy))

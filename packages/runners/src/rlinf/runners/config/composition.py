@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -302,7 +303,14 @@ def _plain(name: str, composed: DictConfig) -> Mapping[str, Any]:
 def _malformed(name: str, error: Exception) -> ConfigError:
     # That two kinds of values don't merge, such as a section and a list, only the cause says.
     cause = f": {error.__cause__}" if str(error).startswith("Error merging") else ""
-    return ConfigError(f"recipe {name}", " ".join(f"{error}{cause}".split()))
+    text = " ".join(f"{error}{cause}".split())
+    unlike = re.search(r"Cannot merge \w+ with \w+ full_key: (\S+) object_type=(list|dict)$", text)
+    if unlike is None:
+        return ConfigError(f"recipe {name}", text)
+    key, kind = unlike.groups()
+    if kind == "list":
+        return ConfigError(key, "expected a list, found a section", "Write it as [{…}, {…}].")
+    return ConfigError(key, "expected a section, found a list", "Write it as {key: value}.")
 
 
 def _parsed(override: str) -> Override | None:

@@ -97,7 +97,8 @@ def test_a_failure_touches_only_its_own_shard():
     env.close()
 
 
-def test_processes_are_pinned_and_count_one_thread():
+def test_processes_are_pinned_and_count_one_thread(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     env = make(2, processes=2, pin=True)
     cpus = sorted(os.sched_getaffinity(0))
     for index, pid in enumerate(env.unwrapped.processes):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,7 @@ def test_what_off_policy_actors_can_not_part() -> None:
     cfg = composed(*placed, *few, recipe="pendulum_sac")
     with Cluster(cluster_cfg=cfg.cluster) as cluster, pytest.raises(ConfigError) as caught:
         check_ranks(cfg, cluster.placement)
-    assert [fault.place for fault in each_fault(caught.value)] == ["actor.global_batch_size", "env.train.total_num_envs"]
+    assert [fault.place for fault in each_fault(caught.value)] == ["env.train.total_num_envs", "actor.global_batch_size"]
     assert "64 transitions can't be parted over 3 actors. Use a multiple of 3." in str(caught.value)
     two = [each.replace("actor: 0-2", "actor: 0-1") for each in placed]
     cfg = composed(*two, *few, recipe="pendulum_sac")
@@ -101,6 +102,32 @@ def test_what_off_policy_actors_can_not_part() -> None:
         check_ranks(cfg, cluster.placement)
     cfg = composed(*two, *few[1:], recipe="halfcheetah_crossq")
     message = r"^cluster\.component_placement\.actor: critics of 'crossq' normalise by a whole batch, which 2 actors share"
+    with Cluster(cluster_cfg=cfg.cluster) as cluster, pytest.raises(ConfigError, match=message):
+        check_ranks(cfg, cluster.placement)
+
+
+@pytest.mark.parametrize(
+    ("placed", "message"),
+    [
+        ("{actor: 0-2, rollout: 0, env: 0}", r"^env\.train\.total_num_envs: 2 groups of environments are fewer than 3 actors"),
+        ("{actor: 0, rollout: 0-2, env: 0}", r"^cluster\.component_placement\.rollout: 3 rollout workers for 1 slots \(1 env w"),
+        ("{actor: 0, rollout: 0, env: 0}", ""),
+    ],
+)
+def test_workers_of_a_run_that_would_have_nothing_to_do(placed: str, message: str) -> None:
+    local = ("cluster.backend=local", "cluster.virtual_accelerators={count: 3}", f"cluster.component_placement={placed}")
+    cfg = composed(*local, "env.train.total_num_envs=2", "actor.global_batch_size=128")
+    refused = pytest.raises(ConfigError, match=message) if message else nullcontext()
+    with Cluster(cluster_cfg=cfg.cluster) as cluster, refused:
+        check_ranks(cfg, cluster.placement)
+
+
+def test_fewer_examples_than_actors() -> None:
+    local = ("cluster.backend=local", "cluster.virtual_accelerators={count: 3}")
+    placed = "cluster.component_placement={actor: 0-2, rollout: 0, env: 0}"
+    data = compose_app_recipe(CONFIG, "tabletop_dagger", (*local, placed, "actor.global_batch_size=2")).data
+    cfg: Any = task_type_of(data).read(data)
+    message = r"^actor\.global_batch_size: 2 examples can't be parted over 3 ranks"
     with Cluster(cluster_cfg=cfg.cluster) as cluster, pytest.raises(ConfigError, match=message):
         check_ranks(cfg, cluster.placement)
 

@@ -9,7 +9,8 @@ from rlinf.core.declarations import ConvertsActions, MadeForSimulators, action_s
 from rlinf.core.errors import ConfigError
 from rlinf.runners.config.rules import together
 from rlinf.runners.config.schema import ModelSection
-from rlinf.runners.embodied.schema import PlayedConfig, simulator_of
+from rlinf.runners.embodied.schema import PlayedConfig
+from rlinf.runners.embodied.wrapping import simulator_of
 
 
 def formats(cfg: PlayedConfig) -> ConfigError | None:

@@ -24,7 +24,6 @@ from rlinf.core.errors import RLinfError
 from rlinf.core.evaluation import EpisodeKey, EpisodeProtocol, EpisodeResult
 from rlinf.core.protocols import Channel, Mode
 from rlinf.core.worker import Worker, idempotent
-from rlinf.runners.embodied.description import described
 from rlinf.runners.embodied.playing.building import build_slots
 from rlinf.runners.embodied.playing.env_slot import (
     Answer,
@@ -44,6 +43,7 @@ from rlinf.runners.embodied.playing.under_way import ELSEWHERE, TOO_LONG, episod
 from rlinf.runners.embodied.rules import check_evaluated, check_states
 from rlinf.runners.embodied.schema import EvalEnvConfig, PlayedConfig, TrainEnvConfig
 from rlinf.runners.embodied.topology import Attempt, Interaction, Reply, Topology, answer_queue, request_queue
+from rlinf.runners.embodied.wrapping import described
 from rlinf.runners.training.memory import SimulatorMemory
 
 

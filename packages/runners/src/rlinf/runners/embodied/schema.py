@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, cast
 
 from rlinf.core.config import expect_range
-from rlinf.core.declarations import MadeForSimulators, RunsElsewhere, action_size_of, texts_of, traits_of
-from rlinf.core.envs.robots import LetsHumansAct
-from rlinf.core.errors import ConfigError
+from rlinf.core.declarations import action_size_of, texts_of, traits_of
+from rlinf.core.errors import ConfigError, refuse
 from rlinf.core.evaluation.protocol import RealTimeChunking, expect_numbers
-from rlinf.core.protocols import EnvConfig, EnvWrapperConfig, Placement
-from rlinf.core.registry import ENV_WRAPPERS, ENVS
+from rlinf.core.protocols import EnvConfig, Placement
+from rlinf.core.registry import ENVS
 from rlinf.runners.config.schema import (
     ActorConfig,
     PublishingConfig,
@@ -27,63 +27,10 @@ from rlinf.runners.config.schema import (
 )
 from rlinf.runners.embodied.algorithm import EmbodiedAlgorithmConfig
 from rlinf.runners.embodied.films import VideoConfig, check_films
+from rlinf.runners.embodied.wrapping import DataCollectionConfig, WrapperSection, Wrapping, fit_wrappers, wrapping_of
 
-Wrapping = list[tuple[str, EnvWrapperConfig]]
-"""What environments are wrapped in, in order, and where each stands in the configuration."""
 TRAINS = {"trains": True}
 """Metadata of what an evaluation does without."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WrapperSection:
-    """An entry of `env.train.wrappers`; it also holds the wrapper's own fields."""
-
-    type: str
-    """A registered wrapper, or `module:attr` of a class or function that is given an environment and returns one."""
-    wrapper: EnvWrapperConfig = field(metadata=chosen(ENV_WRAPPERS, "type"))
-    """Its own fields."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataCollectionConfig:
-    """`env.train.data_collection`; its section also holds the recorder's own fields."""
-
-    enabled: bool = True
-    """Whether episodes are recorded."""
-    type: str = "record_episodes"
-    """A registered wrapper that records."""
-    recorder: EnvWrapperConfig = field(metadata=chosen(ENV_WRAPPERS, "type"))
-    """Its own fields."""
-
-
-def _wrapping(config: TrainEnvConfig | EvalEnvConfig, place: str, *, trains: bool) -> Wrapping:
-    entries = [(f"{place}.wrappers[{at}]", section.wrapper) for at, section in enumerate(config.wrappers)]
-    entries = [(at, wrapper) for at, wrapper in entries if trains or not wrapper.training_only]
-    if config.data_collection is not None and config.data_collection.enabled:
-        # As the policy sees and acts in them, but for what only training changes, such as random images.
-        changed = [
-            number
-            for number, (_, wrapper) in enumerate(entries)
-            if wrapper.training_only and not isinstance(wrapper, LetsHumansAct)
-        ]
-        entries.insert(min([*changed, len(entries)]), (f"{place}.data_collection", config.data_collection.recorder))
-    return entries
-
-
-def _fit(config: TrainEnvConfig | EvalEnvConfig) -> None:
-    """Lets wrappers take from the environment what they leave to it, so that what a run and a protocol state names it."""
-    name, fitted = simulator_of(config), list[WrapperSection]()
-    for section in config.wrappers:
-        made = section.wrapper
-        fitted.append(replace(section, wrapper=made.for_simulator(name)) if isinstance(made, MadeForSimulators) else section)
-    # Called by `__post_init__`, before anybody else has seen the section.
-    object.__setattr__(config, "wrappers", tuple(fitted))
-
-
-def simulator_of(config: TrainEnvConfig | EvalEnvConfig) -> str:
-    """The environment's registered name, in whatever process it runs."""
-    runs = config.init_params.runs if isinstance(config.init_params, RunsElsewhere) else None
-    return config.env_type if runs is None else runs[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,10 +75,10 @@ class TrainEnvConfig:
     @property
     def wrapping(self) -> Wrapping:
         """What environments are wrapped in; the recorder stands before the first wrapper that is for training only."""
-        return _wrapping(self, "env.train", trains=True)
+        return wrapping_of(self, "env.train", trains=True)
 
     def __post_init__(self) -> None:
-        _fit(self)
+        fit_wrappers(self)
         positive(
             total_num_envs=self.total_num_envs,
             max_steps_per_rollout_epoch=self.max_steps_per_rollout_epoch,
@@ -191,7 +138,7 @@ class EvalEnvConfig:
     @property
     def wrapping(self) -> Wrapping:
         """What environments are wrapped in, without what is for training only."""
-        return _wrapping(self, "env.eval", trains=False)
+        return wrapping_of(self, "env.eval", trains=False)
 
     @property
     def task_ids(self) -> tuple[int | str, ...]:
@@ -199,7 +146,7 @@ class EvalEnvConfig:
         return tuple(range(self.tasks)) if isinstance(self.tasks, int) else self.tasks or ()
 
     def __post_init__(self) -> None:
-        _fit(self)
+        fit_wrappers(self)
         if isinstance(self.tasks, int):
             positive(tasks=self.tasks)
         positive(total_num_envs=self.total_num_envs, episodes=self.episodes)
@@ -239,6 +186,14 @@ def refuse_idle_workers(section: str, envs: int, group_size: int, ranks: int) ->
     if envs // group_size < ranks:
         problem = f"{envs} environments in groups of {group_size} can't occupy {ranks} env workers"
         raise ConfigError(f"{section}.total_num_envs", problem, "Raise it, or place fewer env workers.")
+
+
+def refuse_idle_rollout(ranks: int, *, env_ranks: int, slots: int, stages: int) -> None:
+    """Refuses, by a `ConfigError`, more rollout workers than there are slots of environments to decide for."""
+    if slots < ranks:
+        problem = f"{ranks} rollout workers for {slots} slots ({env_ranks} env workers × at most {stages} stages); one has none"
+        remedy = "Place fewer, or place more env workers, or raise rollout.pipeline_stage_num."
+        raise ConfigError("cluster.component_placement.rollout", problem, remedy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -315,7 +270,7 @@ class PlayedConfig(RunConfig):
         check_films(self.env.eval.video_cfg, self.env.eval.init_params)
 
     def check_placement(self, placement: Placement) -> None:
-        """Refuses more env workers than there are groups of environments, and more stages than a worker has of them."""
+        """Refuses workers that would have nothing to do, and more stages than an env worker has groups of environments."""
         ranks = ranks_of(placement, "env")
         train, stages, groups = self.env.train, self.rollout.pipeline_stage_num, self.env.train.groups // ranks
         refuse_idle_workers("env.train", train.total_num_envs, train.group_size, ranks)
@@ -325,6 +280,23 @@ class PlayedConfig(RunConfig):
             problem = f"{stages} stages, and an env worker has {groups} of the {train.groups} groups ({of})"
             remedy = f"Set it to at most {groups}, or raise env.train.total_num_envs."
             raise ConfigError("rollout.pipeline_stage_num", problem, remedy)
+        refuse_idle_rollout(ranks_of(placement, "rollout"), env_ranks=ranks, slots=ranks * stages, stages=stages)
+        self.check_actors(ranks_of(placement, "actor"))
+
+    def check_actors(self, ranks: int) -> None:
+        """Refuses what can't be parted over so many actors.
+
+        Raises:
+            ConfigError: one line for each thing.
+        """
+        refuse(list(self.unparted(ranks)))
+
+    def unparted(self, ranks: int) -> Iterator[ConfigError]:
+        """What can't be parted over so many actors."""
+        groups = self.env.train.groups
+        if groups < ranks:
+            problem = f"{groups} groups of environments are fewer than {ranks} actors"
+            yield ConfigError("env.train.total_num_envs", problem, "Raise it, or place fewer actors.")
 
     @property
     def task_texts(self) -> tuple[str, ...] | None:

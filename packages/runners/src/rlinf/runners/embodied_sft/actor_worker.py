@@ -61,7 +61,7 @@ class PolicySFTActor(FineTuningWorker[_State]):
         Raises:
             ConfigError: the policy or the trainer can't learn from demonstrations, or a step has fewer examples than ranks.
         """
-        self.check_batch()
+        self.cfg.check_actors(self.world_size)
         model, state = self.cfg.actor.model, self._read()
         spec, seed = self._spec or self._source().spec, keyed_seed(self.cfg.runner.seed, "model")
         policy = placed(model.build(spec, seed=seed), self)

@@ -17,8 +17,8 @@ from rlinf.core.declarations import traits_of
 from rlinf.core.errors import ConfigError, refuse
 from rlinf.core.metrics import Statistic
 from rlinf.core.random import keyed_generator, keyed_seed
-from rlinf.runners.embodied.description import described
 from rlinf.runners.embodied.schema import EmbodiedConfig
+from rlinf.runners.embodied.wrapping import described
 from rlinf.runners.embodied_sft.demonstrations import Demonstrations, Imitation
 from rlinf.runners.embodied_sft.fitting import Fitting
 from rlinf.runners.embodied_sft.labels import learns_labels

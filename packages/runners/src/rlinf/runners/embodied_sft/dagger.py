@@ -23,13 +23,13 @@ from rlinf.core.evaluation import EpisodeProtocol, EvalReport
 from rlinf.core.protocols import WorkerGroup
 from rlinf.core.random import keyed_seed
 from rlinf.runners.checkpoints.checkpoint import Checkpoint
-from rlinf.runners.embodied.description import described
 from rlinf.runners.embodied.env_worker import EnvWorker
 from rlinf.runners.embodied.evaluation import EmbodiedEvaluator, episode_protocol
 from rlinf.runners.embodied.playing.slots import slot_layout
 from rlinf.runners.embodied.rollout_worker import MultiStepRolloutWorker
 from rlinf.runners.embodied.rules import check_spec
 from rlinf.runners.embodied.topology import Topology
+from rlinf.runners.embodied.wrapping import described
 from rlinf.runners.embodied_sft.actor_worker import PolicySFTActor
 from rlinf.runners.embodied_sft.dataset import begin_dataset, dataset_folder, growing
 from rlinf.runners.embodied_sft.evaluation import collection_config

@@ -15,8 +15,8 @@ from rlinf.core.errors import ConfigError, refuse
 from rlinf.core.registry import ENVS
 from rlinf.runners.config.rules import Rule, acts, fault_of, has_blocks, no_idle_critic, placement, together
 from rlinf.runners.config.sections import Section
-from rlinf.runners.embodied.description import described
 from rlinf.runners.embodied.schema import EvalEnvConfig
+from rlinf.runners.embodied.wrapping import described
 from rlinf.runners.embodied_sft.dataset import growing
 from rlinf.runners.embodied_sft.demonstrations import TEXTS, held_out
 from rlinf.runners.embodied_sft.evaluation import embodied_data, evaluation_config

@@ -12,9 +12,9 @@ from rlinf.core.evaluation import EvalReport
 from rlinf.core.protocols import Cluster, WorkerGroup
 from rlinf.runners.checkpoints.checkpoint import peek_checkpoint
 from rlinf.runners.checkpoints.run_folder import RunFolder
-from rlinf.runners.embodied.description import described
 from rlinf.runners.embodied.evaluation import EmbodiedEvalRunner
 from rlinf.runners.embodied.task_type import evaluation as play
+from rlinf.runners.embodied.wrapping import described
 from rlinf.runners.embodied_sft.evaluation import collection_config, evaluation_config
 from rlinf.runners.embodied_sft.rules import EMBODIED_SFT, check_data
 from rlinf.runners.embodied_sft.schema import DAggerConfig, EmbodiedSFTConfig

@@ -12,13 +12,12 @@ from rlinf.core.config import expect_range
 from rlinf.core.data import ArraySpec, EnvSpec
 from rlinf.core.data.offline import OfflineConfig
 from rlinf.core.declarations import traits_of
-from rlinf.core.errors import ConfigError, refuse
+from rlinf.core.errors import ConfigError
 from rlinf.core.off_policy import KeepsFeatures, Objective
-from rlinf.core.protocols import Placement
 from rlinf.core.registry import DATASETS, OBJECTIVES
 from rlinf.core.replay import Sampling, bytes_of_slot
 from rlinf.runners.checkpoints.run_folder import run_folder
-from rlinf.runners.config.schema import chosen, not_negative, positive, ranks_of
+from rlinf.runners.config.schema import chosen, not_negative, positive
 from rlinf.runners.embodied.schema import PlayedConfig
 
 GIB = 2**30
@@ -110,32 +109,17 @@ class OffPolicyConfig(PlayedConfig):
     def plays(self, step: int) -> bool:
         return step >= self.algorithm.offline_steps
 
-    def check_placement(self, placement: Placement) -> None:
-        """Also refuses what can't be parted over so many actors."""
-        PlayedConfig.check_placement(self, placement)
-        self.check_actors(ranks_of(placement, "actor"))
-
-    def check_actors(self, ranks: int) -> None:
-        """Refuses a batch, environments or demonstrations that can't be parted over so many actors.
-
-        Raises:
-            ConfigError: one line for each of them.
-        """
-        if ranks > 1:
-            refuse(list(self._unparted(ranks)))
-
-    def _unparted(self, ranks: int) -> Iterator[ConfigError]:
-        config, batch, groups = self.algorithm, self.actor.global_batch_size, self.env.train.groups
+    def unparted(self, ranks: int) -> Iterator[ConfigError]:
+        """Also of a batch, of demonstrations, and of what critics compute over a batch."""
+        yield from PlayedConfig.unparted(self, ranks)
+        config, batch = self.algorithm, self.actor.global_batch_size
         if batch % ranks:
             problem = f"{batch} transitions can't be parted over {ranks} actors"
             yield ConfigError("actor.global_batch_size", problem, f"Use a multiple of {ranks}.")
-        if config.objective.judges == "batch_normalized_q_functions":
+        if ranks > 1 and config.objective.judges == "batch_normalized_q_functions":
             problem = f"critics of '{config.loss_type}' normalise by a whole batch, which {ranks} actors share"
             yield ConfigError("cluster.component_placement.actor", problem, "Place one actor.")
-        if groups < ranks:
-            problem = f"{groups} groups of environments are fewer than {ranks} actors"
-            yield ConfigError("env.train.total_num_envs", problem, "Raise it, or place fewer actors.")
-        episodes = ranks if config.demo_buffer is None else len(config.demo_buffer.dataset.open())
+        episodes = ranks if ranks == 1 or config.demo_buffer is None else len(config.demo_buffer.dataset.open())
         if episodes < ranks:
             problem = f"{episodes} episodes can't be parted over {ranks} actors, each of which learns from its own"
             yield ConfigError("algorithm.demo_buffer", problem, "Record more, or place fewer actors.")

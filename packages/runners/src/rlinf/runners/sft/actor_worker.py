@@ -46,7 +46,7 @@ class SFTActor(FineTuningWorker[_State]):
         Raises:
             ConfigError: the model writes no text, or there are fewer examples in a step than ranks.
         """
-        self.check_batch()
+        self.cfg.check_actors(self.world_size)
         tokenizer = build_tokenizer(self.cfg.actor.model, self.cfg.data.task)
         self.start(self._policy())
         data = self.cfg.data

@@ -66,7 +66,7 @@ class RewardModelActor(FineTuningWorker[_State]):
         Raises:
             ConfigError: the model or the trainer can't learn from pairs, or there are fewer pairs in a step than ranks.
         """
-        self.check_batch()
+        self.cfg.check_actors(self.world_size)
         data, model = self.cfg.data, self.cfg.actor.model
         if not isinstance(model.config, HasTokenizer):
             raise ConfigError("actor.model.model_type", f"'{model.model_type}' has no tokenizer", "Choose sequence_reward.")

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 
 from rlinf.core.errors import ConfigError
 from rlinf.core.language.problems import TaskConfig
+from rlinf.core.protocols import Placement
 from rlinf.core.registry import TASKS
-from rlinf.runners.config.schema import RunConfig, RunnerConfig, TrainingConfig, chosen, positive
+from rlinf.runners.config.schema import RunConfig, RunnerConfig, TrainingConfig, chosen, positive, ranks_of
 from rlinf.runners.conversations.tool_use import ToolUseConfig
 
 
@@ -99,6 +100,21 @@ class FineTuningConfig(RunConfig):
 
     runner: FineTuningRunnerConfig
     actor: SFTActorConfig
+
+    def check_placement(self, placement: Placement) -> None:
+        """Refuses a step with fewer examples than actors."""
+        self.check_actors(ranks_of(placement, "actor"))
+
+    def check_actors(self, ranks: int) -> None:
+        """Refuses a step with fewer examples than so many actors.
+
+        Raises:
+            ConfigError: it has.
+        """
+        batch = self.actor.global_batch_size
+        if batch < ranks:
+            problem = f"{batch} examples can't be parted over {ranks} ranks"
+            raise ConfigError("actor.global_batch_size", problem, "Raise it.")
 
     @property
     def optimizer_steps_per_iteration(self) -> int:

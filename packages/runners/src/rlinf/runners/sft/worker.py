@@ -66,17 +66,6 @@ class FineTuningWorker(Worker, ABC, Generic[S]):
         """How many examples there are to learn from: solutions or pairs that are short enough, or steps of demonstrations."""
         return len(self._ready().train)
 
-    def check_batch(self) -> None:
-        """Refuses a step with fewer examples than ranks.
-
-        Raises:
-            ConfigError: it has.
-        """
-        batch = self.cfg.actor.global_batch_size
-        if batch < self.world_size:
-            problem = f"{batch} examples can't be parted over {self.world_size} ranks"
-            raise ConfigError("actor.global_batch_size", problem, "Raise it.")
-
     def start(self, policy: Any, prepare: Callable[[], None] | None = None, spec: EnvSpec | None = None) -> None:
         """Loads the weights that the run starts from, and builds the trainer; every rank calls it.
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rlinf.core.errors import ConfigError
 from rlinf.core.protocols import Mode
-from rlinf.runners.embodied.schema import PlayedConfig, refuse_idle_workers
+from rlinf.runners.embodied.schema import PlayedConfig, refuse_idle_rollout, refuse_idle_workers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,11 +64,5 @@ def slot_layout(cfg: PlayedConfig, env_ranks: int, rollout_ranks: int = 1) -> Ma
         "train": tuple(layout(train.total_num_envs, ranks=env_ranks, stages=stages, group_size=train.group_size)),
         "eval": tuple(layout(evaluation.total_num_envs, ranks=env_ranks, stages=stages, place="env.eval")),
     }
-    count = len(slots["train"])
-    if count < rollout_ranks:
-        problem = (
-            f"{rollout_ranks} rollout workers for {count} slots ({env_ranks} env workers × at most {stages} stages); one has none"
-        )
-        remedy = "Place fewer, or place more env workers, or raise rollout.pipeline_stage_num."
-        raise ConfigError("cluster.component_placement.rollout", problem, remedy)
+    refuse_idle_rollout(rollout_ranks, env_ranks=env_ranks, slots=len(slots["train"]), stages=stages)
     return slots

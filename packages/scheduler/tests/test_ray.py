@@ -93,11 +93,15 @@ def listening(pid: int) -> set[str]:
     return found
 
 
-def test_nobody_else_on_the_network_reaches_a_ray_of_our_own(ray_cluster: Cluster) -> None:
-    group = Peer.create_group().launch(ray_cluster, name="loopback", placement_strategy=TWO)
+@pytest.fixture(scope="module")
+def peers(ray_cluster: Cluster) -> Any:
+    return Peer.create_group().launch(ray_cluster, name="peers", placement_strategy=TWO)
+
+
+def test_nobody_else_on_the_network_reaches_a_ray_of_our_own(peers: Any) -> None:
     servers = {name: pid for pid, name in own_services().items()}
     assert {"gcs_server", "raylet"} <= servers.keys()
-    own = {**servers, "driver": os.getpid(), **{str(info): info.pid for info in group.worker_infos}}
+    own = {**servers, "driver": os.getpid(), **{str(info): info.pid for info in peers.worker_infos}}
     loopback = {"0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F"}
     found = {name: listening(pid) for name, pid in own.items()}
     assert all(found[name] for name in ("gcs_server", "raylet", "driver"))
@@ -105,8 +109,8 @@ def test_nobody_else_on_the_network_reaches_a_ray_of_our_own(ray_cluster: Cluste
     assert os.environ["RAY_AUTH_MODE"] == "token"
 
 
-def test_ray_starts_only_what_a_run_needs(ray_cluster: Cluster) -> None:
-    Peer.create_group().launch(ray_cluster, name="lean", placement_strategy=TWO)
+@pytest.mark.usefixtures("peers")
+def test_ray_starts_only_what_a_run_needs() -> None:
     services = {name: pid for pid, name in own_services().items()}
     commands: list[str] = []
     for pid in [*children(os.getpid()), *children(services["raylet"])]:

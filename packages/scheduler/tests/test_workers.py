@@ -25,7 +25,7 @@ from rlinf.scheduler import (
 )
 from rlinf.scheduler.trace.reading import spans
 from rlinf.scheduler.trace.recorder import Recorder
-from rlinf.scheduler.workers.calls import Outcome, WorkerInfo
+from rlinf.scheduler.workers.calls import Outcome, WorkerInfo, checked, perform
 from rlinf.scheduler.workers.group import Handle
 from rlinf.scheduler.workers.identity import plan_fields, rank_variables
 from rlinf.scheduler.workers.launching import LaunchOptions
@@ -386,3 +386,14 @@ def test_infos_have_addresses() -> None:
     info = WorkerInfo(group="g", rank=2, devices=(), threads=1, pid=1)
     assert (info.label, info.address.get_name()) == ("g[2]", "g:2")
     assert issubclass(UnknownName, RLinfError)
+
+
+def test_a_worker_that_names_itself_is_named_once() -> None:
+    info = WorkerInfo(group="env", rank=1, devices=(), threads=1, pid=1)
+
+    def broken(place: str) -> None:
+        raise RLinfError(place, "it fell off")
+
+    for place, said in (("env[1]", "it fell off"), ("env[2]", r"RLinfError: env\[2\]: it fell off")):
+        with pytest.raises(WorkerError, match=rf"^env\[1\] failed in step\(\): {said}(\n|$)"):
+            checked(perform(broken, (place,), {}), info, "step")

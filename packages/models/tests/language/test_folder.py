@@ -80,6 +80,24 @@ def test_tokens_that_the_model_lacks_do_not_end_or_fill_up_texts(tmp_path):
         read(len(tokenizer), eos_token="<the end>")
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"intermediate_size": 24},
+            r"0 weights missing, \d+ of another shape: .* \(\[.*\] there, \[.*24.*\] by its config\.json\)",
+        ),
+        ({"model_type": "no_such"}, r"can't be read \(.*`no_such`.*\)\. Choose an architecture"),
+    ],
+)
+def test_a_folder_whose_configuration_is_anothers_is_refused_in_a_sentence(tmp_path, change, message):
+    save_language_model(build(), tmp_path, tokenizer=tiny_tokenizer())
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
+    with pytest.raises(CheckpointError, match=message):
+        CausalLMConfig(model_path=str(tmp_path)).build(seed=1)
+
+
 @pytest.mark.parametrize("lora", [None, LoRAConfig(rank=2)])
 @pytest.mark.parametrize("architecture", ["qwen2", "qwen3_moe", "llama"])
 def test_transformers_reads_what_we_write(tmp_path, monkeypatch, architecture, lora):

@@ -145,7 +145,11 @@ def _own_config(config: NetworkConfig, tiny: Mapping[str, Any]) -> Any:
     if folder is not None:
         if not (folder / "config.json").is_file():
             raise CheckpointError("model_path", f"no file 'config.json' in '{config.model_path}'", "Point to a local folder.")
-        own = _hf.AutoConfig.from_pretrained(str(folder), local_files_only=True)
+        try:
+            own = _hf.AutoConfig.from_pretrained(str(folder), local_files_only=True)
+        except ValueError as error:
+            problem = f"'{config.model_path}' can't be read ({str(error).splitlines()[0]})"
+            raise CheckpointError("model_path", problem, "Choose an architecture that the installed transformers has.") from error
         _override(own, config.overrides, "overrides")
     else:
         own = fresh_config(config.architecture, tiny if config.preset == "tiny" else {}, config.overrides)
@@ -174,10 +178,14 @@ def _silence(own: Any) -> None:
 
 
 def _load(auto: Any, folder: str, own: Any, arguments: Mapping[str, Any], may_miss: str) -> Any:
+    # Else it raises of shapes, and says which only in a log.
+    wanted = {"config": own, "local_files_only": True, "output_loading_info": True, "ignore_mismatched_sizes": True, **arguments}
     with without_bar():
-        network, report = auto.from_pretrained(folder, config=own, local_files_only=True, output_loading_info=True, **arguments)
+        network, report = auto.from_pretrained(folder, **wanted)
     missing = sorted(key for key in report["missing_keys"] if not may_miss or not key.startswith(may_miss))
-    wrong = sorted(str(key) for key in report["mismatched_keys"])
+    wrong = sorted(
+        f"{key} ({list(there)} there, {list(here)} by its config.json)" for key, there, here in report["mismatched_keys"]
+    )
     if missing or wrong:
         found = f"{len(missing)} weights missing, {len(wrong)} of another shape: {', '.join([*missing, *wrong][:3])}"
         raise CheckpointError(f"model_path '{folder}'", found, "Point to a whole checkpoint of this architecture.")

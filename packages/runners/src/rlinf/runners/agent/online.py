@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from rlinf.core.agents import AgentTask, Episode, Generate
+from rlinf.core.errors import error_text
 from rlinf.runners.agent.client_agents import ClientAgent
 from rlinf.runners.agent.playing import Task
 
@@ -76,4 +77,4 @@ def _left(user: asyncio.Task[Any]) -> None:
     _USERS.discard(user)
     # Once an episode has its rating nobody waits for its user, whose failure would be told nowhere else.
     if not user.cancelled() and (error := user.exception()) is not None:
-        _LOG.warning("a simulated user failed: %s: %s", type(error).__name__, error)
+        _LOG.warning("a simulated user failed: %s", error_text(error))

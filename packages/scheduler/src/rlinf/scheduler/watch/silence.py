@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from rlinf.core.errors import error_text
 from rlinf.scheduler.watch.heartbeat import LOG
 from rlinf.scheduler.watch.processes import STOPPED
 from rlinf.scheduler.workers.logs import WORKERS
@@ -72,7 +73,7 @@ class SilenceWatch:
             except Exception as error:  # noqa: BLE001 - a look that fails must not be the last one
                 failed += 1
                 level = logging.WARNING if failed == FAILED_LOOKS else logging.DEBUG
-                LOG.log(level, "processes that are stopped are not noticed now: %s: %s", type(error).__name__, error, exc_info=True)
+                LOG.log(level, "processes that are stopped are not noticed now: %s", error_text(error), exc_info=True)
                 continue
             failed = 0
             now = time.monotonic()

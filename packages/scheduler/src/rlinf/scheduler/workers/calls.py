@@ -183,7 +183,8 @@ def checked(outcome: Outcome, info: WorkerInfo, method: str) -> Outcome:
         info.group,
         info.rank,
         method,
-        failure.problem,
+        # A worker that names itself in an error of ours is named already.
+        failure.problem.removeprefix(f"{RLinfError.__name__}: {info.label}: "),
         remote_traceback=failure.traceback,
         folded=failure.folded,
         secondary=failure.secondary,

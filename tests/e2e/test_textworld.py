@@ -13,12 +13,12 @@ from rlinf.envs.textworld.games import House
 
 pytest.importorskip("textworld", reason="needs rlinf-envs[textworld], whose dependency jericho is built by a C compiler")
 SMALL = (
-    "sft.runner={max_steps: 1, steps_per_iteration: 20}",
+    "sft.runner={max_steps: 1, steps_per_iteration: 12}",
     "sft.actor.global_batch_size=32",
     "data.train=400",
     "data.validation=32",
-    "data.val_problems=16",
-    "data.final_problems=16",
+    "data.val_problems=8",
+    "data.final_problems=8",
 )
 
 
@@ -58,12 +58,12 @@ def test_splits_share_no_game_and_worked_examples_are_mixed() -> None:
 def test_the_recipe_runs(tmp_path: Path) -> None:
     app = ReasoningApp(tmp_path, app="agent", recipe=("--config-name", "textworld_grpo"))
     once = ("runner.max_steps=1", "runner.val_check_interval=0")
-    app.train(*SMALL, *once, "data.rollout_batch_size=4", "actor.global_batch_size=32")
+    app.train(*SMALL, *once, "data.rollout_batch_size=2", "actor.global_batch_size=16")
     (row,) = app.rows().values()
     assert row["rollout/failed"] == 0
     assert 1 <= row["rollout/turns"] <= 15
     assert row["rollout/tool_calls"] > 0
-    assert 0 <= app.summary()["eval/accuracy"] < 0.9, "after 20 steps of imitation it has not learned the game"
+    assert 0 <= app.summary()["eval/accuracy"] < 0.9, "after 12 steps of imitation it has not learned the game"
 
 
 @pytest.mark.slow

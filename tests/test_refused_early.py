@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -10,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import numpy as np
 import pytest
+from safetensors.numpy import save
 
 from rlinf.core.errors import ConfigError, each_fault
 from rlinf.runners import check_evaluation, check_run
@@ -191,3 +194,19 @@ class Walk(gymnasium.Env[Any, Any]):
 
 def walks(num_envs: int) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
     raise AssertionError(num_envs)
+
+
+def test_a_converted_policy_of_another_model(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(save({"a": np.zeros(1)}))
+    written: dict[str, Any] = {
+        "format": "rlinf-policy",
+        "format_version": 1,
+        "model_type": "cnn_policy",
+        "version": 0,
+        "config": {},
+    }
+    (tmp_path / "config.json").write_text(json.dumps(written))
+    start = f"runner.ckpt_path={tmp_path}"
+    with pytest.raises(ConfigError, match=r"^runner\.ckpt_path: .* are of a 'cnn_policy', and .* is 'mlp_policy'\. Name"):
+        check_run(composed(start))
+    check_run(composed(start, "actor.model={model_type: cnn_policy}"))

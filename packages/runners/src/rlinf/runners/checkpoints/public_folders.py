@@ -71,6 +71,13 @@ def of_hugging_face(folder: Path) -> bool:
     return "architectures" in _described(folder)
 
 
+def policy_of(folder: Path) -> str | None:
+    """The `model_type` of a policy that rlinf-models wrote into a folder, such as by `rlinf convert`; None of another folder."""
+    content = _described(folder)
+    found = content.get("model_type") if content.get("format") == "rlinf-policy" else None
+    return found if isinstance(found, str) else None
+
+
 def of_another_project(folder: Path) -> bool:
     """Whether its `config.json` is one of Hugging Face, or of LeRobot, which names a `type`."""
     content = _described(folder)

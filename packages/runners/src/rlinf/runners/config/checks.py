@@ -15,7 +15,7 @@ from rlinf.core.errors import CheckpointError, ConfigError, each_fault, refuse
 from rlinf.core.protocols import Placement
 from rlinf.core.registry import MODELS
 from rlinf.runners.checkpoints.checkpoint import model_of, peek_checkpoint
-from rlinf.runners.checkpoints.public_folders import check_folder
+from rlinf.runners.checkpoints.public_folders import check_folder, policy_of
 from rlinf.runners.checkpoints.resuming import check_resume
 from rlinf.runners.checkpoints.run_folder import expect_writable, resume_folder
 from rlinf.runners.config.schema import RunConfig, TrainingConfig, ranks_of
@@ -152,7 +152,7 @@ def _check_resumed(cfg: RunConfig) -> None:
 
 
 def _refuse_other_model(actor: TrainingConfig, key: str, file: Path) -> None:
-    made, wanted = model_of(file), actor.model.model_type
+    made, wanted = model_of(file) or policy_of(file.parent), actor.model.model_type
     if made is not None and made != wanted and {made, wanted} <= set(MODELS.names()):
         remedy = "Name weights of this model, or set actor.model as in their run."
         raise ConfigError(key, f"the weights in '{file}' are of a '{made}', and actor.model.model_type is '{wanted}'", remedy)

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from rlinf.core.errors import WorkerError
+from rlinf.core.errors import ConfigError, WorkerError
 from rlinf.core.evaluation import EvalReport, ProblemProtocol, ProblemResult
 from rlinf.core.language.problems import Problem
 from rlinf.core.registry import TASKS
 from rlinf.runners.checkpoints.run_folder import RunFolder
 from rlinf.runners.evaluation.command import parse_evaluation
 from rlinf.runners.evaluation.policy import EvaluatedPolicy
+from rlinf.runners.reasoning.assembly import evaluated
 from rlinf.runners.reasoning.evaluation import Evaluated, ReasoningEvalRunner, problem_protocol, problem_result
 from rlinf.runners.reasoning.generation.admission import GroupReport, Response
 from rlinf.runners.reasoning.rules import read_reasoning
@@ -118,3 +119,10 @@ def test_as_many_problems_as_are_asked_for(reasoning_data: dict[str, Any], tmp_p
         command = parse_evaluation(["--config-name", "toy", *changes], config_dir=tmp_path, description="")
         protocol = problem_protocol(read_reasoning(command.data), range(9), final=True)
         assert len(protocol.problems) == count
+
+
+def test_problems_that_are_not_there_are_missed_before_a_worker_of_an_evaluation_starts(reasoning_data: dict[str, Any]) -> None:
+    cfg = read_reasoning({**reasoning_data, "data": {**reasoning_data["data"], "val_problems": 1_000_000}})
+    nobody: Any = None
+    with pytest.raises(ConfigError, match=r"^data\.val_problems: 1000000 validation problems are asked for"):
+        evaluated(cfg, nobody, nobody, {})

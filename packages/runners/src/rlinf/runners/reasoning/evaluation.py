@@ -95,7 +95,7 @@ class ReasoningEvaluator:
     def __init__(self, cfg: ReasoningConfig, jobs: GenerationJobs) -> None:
         self._cfg, self._jobs = cfg, jobs
         self._runs = 0
-        self._problems: Sequence[int] = range(_held_out(cfg))
+        self._problems: Sequence[int] = range(held_out(cfg))
 
     def keep(self, problems: Sequence[int]) -> None:
         """Asks only these problems from now on."""
@@ -130,11 +130,15 @@ def check_problems(cfg: ReasoningConfig) -> None:
         ConfigError: with the characters that it lacks; or there are fewer validation problems than are asked for.
     """
     check_corpus(cfg.actor.model, cfg.data.task)
-    _held_out(cfg)
+    held_out(cfg)
 
 
-def _held_out(cfg: ReasoningConfig) -> int:
-    """How many problems an evaluation can ask."""
+def held_out(cfg: ReasoningConfig) -> int:
+    """How many problems an evaluation can ask.
+
+    Raises:
+        ConfigError: fewer than are asked for.
+    """
     available = len(problems_of(cfg.data.task, _SPLIT))
     for name, asked in (("val_problems", cfg.data.val_problems), ("final_problems", cfg.data.final_problems)):
         if asked is not None and asked > available:

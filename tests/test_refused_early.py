@@ -31,21 +31,6 @@ def composed(*overrides: str, recipe: str = "cartpole_ppo") -> Any:
     return task_type_of(data).read(data)
 
 
-def test_fine_tuning_that_could_not_be_evaluated() -> None:
-    """As an embodied run refuses it, when the configuration is read, and nothing twice."""
-
-    def fine_tuned(*overrides: str) -> Any:
-        data = compose_app_recipe(CONFIG, "tabletop_dagger", overrides).data
-        return task_type_of(data).read(data)
-
-    fine_tuned()
-    with pytest.raises(ConfigError, match=r"^env\.eval\.tasks: env\.eval\.env_type 'tabletop' has no task 'purple'"):
-        fine_tuned("env.eval.tasks=[purple]")
-    with pytest.raises(ConfigError, match=r"^actor\.model\.model_type: 'causal_lm' writes text and does not act") as caught:
-        fine_tuned("actor.model={model_type: causal_lm, preset: tiny}")
-    assert len(each_fault(caught.value)) == 1
-
-
 CHECKPOINTING = "actor.fsdp_config.gradient_checkpointing"
 OF_PRESETS = ("architecture", "tokens", "overrides")
 

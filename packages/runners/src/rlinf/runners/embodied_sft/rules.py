@@ -90,13 +90,6 @@ def _grows(cfg: EmbodiedSFTConfig) -> ConfigError | None:
     return None if cfg.dagger is None else fault_of(lambda: growing(cfg))
 
 
-def _evaluated(cfg: EmbodiedSFTConfig) -> ConfigError | None:
-    """The policy can play in `env`, which would otherwise be known when all training is over; of what is told already, nothing."""
-    if cfg.env is None or _placement(cfg) or _acts(cfg):
-        return None
-    return fault_of(lambda: evaluation_config(cfg))
-
-
 EMBODIED_SFT: Final[Sequence[Rule[EmbodiedSFTConfig]]] = (
     _placement,
     _acts,
@@ -108,7 +101,6 @@ EMBODIED_SFT: Final[Sequence[Rule[EmbodiedSFTConfig]]] = (
     _statistics,
     _plays,
     _grows,
-    _evaluated,
 )
 
 
@@ -139,6 +131,9 @@ def check_data(cfg: EmbodiedSFTConfig) -> None:
         refuse(list(fit.unfit_for_env("env.eval", env.env_type, spec)))
     if cfg.dagger is not None and env is not None:
         refuse(list(_other_features(source, env.env_type, described(replace(env, wrappers=())))))
+    if env is not None:
+        # What it refuses would otherwise be known when all training is over.
+        evaluation_config(cfg)
 
 
 def _too_few(cfg: EmbodiedSFTConfig, source: OfflineSource) -> Iterator[ConfigError]:

@@ -42,22 +42,34 @@ class Wrapped(Protocol):
     """`env.train` or `env.eval`."""
 
     @property
-    def env_type(self) -> str: ...
+    def env_type(self) -> str:
+        """The name of the environment."""
+        ...
 
     @property
-    def init_params(self) -> EnvConfig: ...
+    def init_params(self) -> EnvConfig:
+        """Its own fields."""
+        ...
 
     @property
-    def max_episode_steps(self) -> int | None: ...
+    def max_episode_steps(self) -> int | None:
+        """After which an episode is cut; None for its own limit."""
+        ...
 
     @property
-    def ignore_terminations(self) -> bool: ...
+    def ignore_terminations(self) -> bool:
+        """Whether episodes go on when the task ends them."""
+        ...
 
     @property
-    def wrappers(self) -> tuple[WrapperSection, ...]: ...
+    def wrappers(self) -> tuple[WrapperSection, ...]:
+        """What environments are wrapped in, the first one innermost."""
+        ...
 
     @property
-    def data_collection(self) -> DataCollectionConfig | None: ...
+    def data_collection(self) -> DataCollectionConfig | None:
+        """What records episodes; None for nothing."""
+        ...
 
 
 def wrapping_of(config: Wrapped, place: str, *, trains: bool) -> Wrapping:

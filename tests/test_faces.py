@@ -64,10 +64,18 @@ def describe(name: str, value: object) -> str:
     if isinstance(value, EnumType):  # the parameters of its call differ from one Python to the next
         return f"class {name}: {', '.join(value.__members__)}"
     try:
-        signature = inspect.signature(value)  # pyright: ignore[reportArgumentType]
+        parameters = [*inspect.signature(value).parameters.values()]  # pyright: ignore[reportArgumentType]
     except (TypeError, ValueError):
         return f"{kind} {name}"
-    return f"{kind} {name}({', '.join(parameter(p) for p in signature.parameters.values())})"
+    if isinstance(value, type) and depth(value, "__init__") < depth(value, "__new__") < len(value.__mro__) - 1:
+        # The first Pythons 3.11 read a `__new__` though a nearer class has an `__init__`.
+        parameters = [*inspect.signature(value.__init__).parameters.values()][1:]
+    return f"{kind} {name}({', '.join(map(parameter, parameters))})"
+
+
+def depth(value: type, method: str) -> int:
+    """How far up the bases of a class the one is that defines a method."""
+    return next(i for i, base in enumerate(value.__mro__) if method in vars(base))
 
 
 def parameter(p: inspect.Parameter) -> str:

@@ -84,7 +84,8 @@ def _vocabulary(folder: Path) -> float:
         config = json.loads((folder / "config.json").read_bytes())
     except (OSError, ValueError):
         return math.inf
-    return config.get("vocab_size") or (config.get("text_config") or {}).get("vocab_size") or math.inf
+    text: dict[str, Any] = config.get("text_config") or {}
+    return config.get("vocab_size") or text.get("vocab_size") or math.inf
 
 
 def _chatting(tokenizer: Any) -> Any:

@@ -79,7 +79,7 @@ def test_what_cannot_score_is_refused_before_a_worker_starts(tmp_path):
     with pytest.raises(ConfigError, match=r"reward\.model\.model_path: expected a local folder"):
         ModelReward(model=SequenceRewardConfig(model_path=str(tmp_path / "none"))).check("reward")
     CausalLMConfig(preset="tiny", tokens=DIGITS).build(seed=0).save_network(tmp_path)
-    (tmp_path / "tokenizer.json").touch()  # which is not read before
+    (tmp_path / "tokenizer.json").write_text("{}")  # what it says is not read before
     with pytest.raises(ConfigError, match="found Qwen3ForCausalLM with 2 labels"):
         ModelReward(model=SequenceRewardConfig(model_path=str(tmp_path))).check("reward")
     with pytest.raises(ConfigError, match=r"^actor\.model\.model_path: .* found Qwen3ForCausalLM .* fresh_head: true"):

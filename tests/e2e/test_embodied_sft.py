@@ -98,7 +98,10 @@ def test_what_was_learned_is_evaluated_and_reinforced(tmp_path: Path, demonstrat
     checkpoint = learn(data)
     assert 0 <= metrics(checkpoint)[-1]["eval/success_once"] <= 1
     (report,) = (checkpoint.parent / f"{checkpoint.name}_eval").glob("*/summary.json")
-    assert json.loads(report.read_text())["protocol"]["episodes"] == 8
+    summary = json.loads((checkpoint.parents[1] / "summary.json").read_text())
+    assert summary["protocol"] == json.loads(report.read_text())["protocol"], "of the numbers that were played"
+    assert summary["protocol"]["episodes"] == 8
+    assert summary["loss_protocol"]["data"]["path"] == str(demonstrations / "rgb")
 
     env = {"env_type": "tabletop", "init_params": SLOTS, "total_num_envs": 4, "max_steps_per_rollout_epoch": 2}
     cfg = read_embodied(

@@ -27,7 +27,7 @@ from rlinf.runners.config.sections import resolved
 from rlinf.runners.reasoning.evaluation import by_content
 from rlinf.runners.reporting.phases import Phases
 from rlinf.runners.reporting.record import RunRecord, recorded
-from rlinf.runners.reporting.summary import write_measured
+from rlinf.runners.reporting.summary import write_measured, write_report
 from rlinf.runners.sft.schema import FineTuningConfig, SFTConfig
 
 
@@ -179,22 +179,24 @@ class SFTRunner:
         return {"data": data, "hash": canonical_hash(data)}
 
     def _finish(self, record: RunRecord, checkpoint: Path) -> None:
-        scalars = {**self.validate(), "data/examples": float(self.examples), "time/wall_s": self.folder.wall_s}
+        measured = {**self.validate(), "data/examples": float(self.examples), "time/wall_s": self.folder.wall_s}
         if self.cfg.exports:
             self.phases.wait(self.actor.export(str(self.folder.path / HUGGINGFACE)))
         if self._growth is not None:
             self._growth.close()
         self.phases.wait(self.actor.close())
-        if self._evaluate is not None:
+        if self._evaluate is None:
+            record.log.write(self.step, measured)
+            write_measured(self.folder, self.cfg.runner, measured, self._protocol)
+        else:
             with self.checkpoints.saved_if_it_fails():
                 report = self._evaluate(checkpoint)
             if self._growth is not None:
                 self._achieved(report)
-            scalars |= report.scalars()
             record.progress.note(f"eval/{report}")
-        record.log.write(self.step, scalars)
-        write_measured(self.folder, self.cfg.runner, scalars, self._protocol)
+            record.log.write(self.step, {**measured, **report.scalars()})
+            write_report(self.folder, self.cfg.runner, report, {**measured, "loss_protocol": self._protocol})
         steps = self.step * self.cfg.runner.steps_per_iteration
-        record.progress.note(f"eval/loss {scalars['eval/loss']:.4f} after {steps:,} optimizer steps on {self.examples:,} examples")
+        record.progress.note(f"eval/loss {measured['eval/loss']:.4f} after {steps:,} optimizer steps on {self.examples:,} examples")
         paths = {"checkpoint": checkpoint, "best": self.checkpoints.best, "summary": self.folder.summary}
         record.progress.paths(paths)

@@ -1,4 +1,4 @@
-"""Vision-language-action models from demonstrations by imitation to reinforcement learning, by the commands of the documentation."""
+"""Vision-language-action models from demonstrations by imitation to reinforcement learning, as the documentation does it."""
 
 from __future__ import annotations
 

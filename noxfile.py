@@ -137,8 +137,6 @@ def _tests(part: str) -> None:
     def tests(session: nox.Session) -> None:
         extras = [f"--package=rlinf-{part}", *(f"--extra={extra}" for extra in EXTRAS.get(part, ()))]
         env = _sync(session, Path(session.virtualenv.location), *extras, "--group=test")
-        if part != "scheduler":  # which decides itself how many threads a process has
-            env["OMP_NUM_THREADS"] = "1"  # those of several processes wait for each other and spin: up to three times the CPU-s
         _share_bytecode(Path(session.virtualenv.location))
         session.run("python", "tests/isolated/strangers.py", part, env=env)
         if part == "scheduler":  # a process that has joined a Ray is no place to test what is refused without one

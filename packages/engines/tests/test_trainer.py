@@ -141,6 +141,14 @@ def test_the_log_names_the_module_in_which_a_step_ceased_to_be_finite(caplog):
         assert torch.equal(tensor, plain.weights().tensors[name])
 
 
+def test_looking_for_that_module_leaves_no_half_of_a_gradient():
+    """Of the parts before the one that is not finite, to which the next step would add."""
+    trainer = alone()
+    good_and_bad = parts_of(toy_batch(), [6, 4])
+    trainer.step(good_and_bad, lambda batch, scored: (poisoned if len(scored.logprob) == 4 else toy_loss)(batch, scored))
+    assert all(parameter.grad is None for parameter in trainer._policy.parameters())
+
+
 def test_a_loss_that_is_not_finite_and_a_batch_without_weight_are_told_apart(caplog):
     alone().step([toy_batch()], weightless)
     assert not caplog.messages

@@ -9,6 +9,7 @@ from waiting import until
 
 from rlinf.core.errors import ChannelClosed
 from rlinf.scheduler.backends.local.cooperative import CooperativeScheduler, Task
+from rlinf.scheduler.failures import Failures
 from rlinf.scheduler.transport.waits import Wait
 
 NEVER = Wait("a[0]", "queue 'q'", "an item")
@@ -31,7 +32,7 @@ class Interrupted(threading.Semaphore):
 
 @pytest.fixture
 def scheduler() -> CooperativeScheduler:
-    return CooperativeScheduler(lambda: None, lambda: "")
+    return CooperativeScheduler(Failures(lambda _: None), lambda: "")
 
 
 def interrupted(scheduler: CooperativeScheduler, then: Callable[[], None]) -> tuple[Task, threading.Event]:

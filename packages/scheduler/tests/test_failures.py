@@ -300,21 +300,6 @@ def test_a_death_ends_the_run_whatever_the_driver_waits_for(
             peer.pid()
 
 
-def test_an_exception_that_nobody_waits_for_ends_another_wait(caplog: pytest.LogCaptureFixture) -> None:
-    with new_cluster() as cluster:
-        group = Mortal.create_group().launch(cluster, name="loud", placement_strategy=TWO)
-        group.execute_on(1).fail()
-        channel = cluster.create_channel("never")
-        start = time.monotonic()
-        with pytest.raises(WorkerError, match=r"^loud\[1\] failed in fail\(\): ValueError: broken") as caught:
-            channel.get()
-        assert time.monotonic() - start < SOON_S
-        assert "in fail" in caught.value.remote_traceback
-        assert eventually(lambda: "loud[1] failed in fail()" in caplog.text)
-        with pytest.raises(WorkerError, match="broken"):
-            group.execute_on(0).pid()
-
-
 def test_shutdown_ends_waits_in_other_threads(cluster: Cluster) -> None:
     errors: list[BaseException] = []
 

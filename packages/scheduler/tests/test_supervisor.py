@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import threading
 import time
@@ -11,7 +12,7 @@ import pytest
 
 from rlinf.core.errors import ChannelClosed, ConfigError, RLinfError, WorkerError
 from rlinf.core.worker import idempotent
-from rlinf.scheduler import Cluster, Worker
+from rlinf.scheduler import Cluster, NodePlacementStrategy, Worker
 from rlinf.scheduler.failures import GRACE_S, Failures
 from rlinf.scheduler.transport.waits import Wait
 from rlinf.scheduler.workers.supervisor import Supervisor
@@ -27,6 +28,14 @@ class Pupil(Worker):
 
     def fail(self) -> None:
         raise ValueError("broken")
+
+    def play(self, seconds: float) -> None:
+        """Lets the other rank have its turn again and again."""
+        end, going = time.monotonic() + seconds, True
+        while going:
+            going = time.monotonic() < end
+            self.send(going, self.group_name, 1 - self.rank)
+            going = self.recv(self.group_name, 1 - self.rank) and going
 
 
 def test_restarts_are_counted_within_a_window_and_delays_double() -> None:
@@ -126,6 +135,40 @@ def test_what_nobody_has_seen_ends_the_wait_of_the_driver_and_its_next_call(monk
     early = Failures(lambda _: None)
     fail(early)
     early.check()
+
+
+@pytest.mark.parametrize("backend", ["local", pytest.param("ray", marks=pytest.mark.ray)])
+def test_an_exception_that_nobody_waits_for_ends_every_other_wait(backend: str, caplog: pytest.LogCaptureFixture) -> None:
+    with Cluster(cluster_cfg={"backend": backend, "timeout_s": 60.0}) as cluster:
+        strategy = NodePlacementStrategy([0, 0])
+        loud, other = (Pupil.create_group().launch(cluster, name=name, placement_strategy=strategy) for name in ("loud", "other"))
+        with pytest.raises(WorkerError, match="broken"):
+            other.fail().wait()
+        other.play(GRACE_S + 0.2).wait()
+        running = other.play(60.0)
+        loud.execute_on(1).fail()
+        channel = cluster.create_channel("never")
+        late = lambda: Pupil.create_group().launch(cluster, name="late")  # noqa: E731
+        for wait in (running.wait, channel.get, running.wait, other.write, late):
+            with pytest.raises(WorkerError, match=r"^loud\[1\] failed in fail\(\): ValueError: broken") as caught:
+                wait()
+            assert "in fail" in caught.value.remote_traceback
+        assert running.done()
+        loud.shutdown()
+    assert sum("loud[1] failed in fail(): Val" in record.message for record in caplog.records) == 1
+
+
+def test_on_the_local_back_end_a_coroutine_may_wait_for_a_failed_call_later() -> None:
+    async def both(group: Any, other: Any) -> list[Any]:
+        return await asyncio.gather(group.play(GRACE_S + 0.2), other.write(), other.fail(), return_exceptions=True)
+
+    with Cluster(cluster_cfg={"backend": "local"}) as cluster:
+        group = Pupil.create_group().launch(cluster, name="pupil", placement_strategy=NodePlacementStrategy([0, 0]))
+        other = Pupil.create_group().launch(cluster, name="other")
+        played, written, error = asyncio.run(both(group, other))
+        assert (played, written) == ([None, None], [None])
+        assert isinstance(error, WorkerError)
+        assert other.write().wait() == [None]
 
 
 def test_a_shutdown_ends_waits_with_its_reason() -> None:

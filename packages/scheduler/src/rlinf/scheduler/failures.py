@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Generator, Hashable
@@ -52,6 +53,11 @@ class Failures:
         return self._first is not None
 
     @property
+    def unseen(self) -> RLinfError | None:
+        """The first failure of a call that nobody has seen yet."""
+        return next((copy.copy(error) for error, _ in list(self._unseen.values())), None)
+
+    @property
     def listened(self) -> bool:
         """Whether somebody listens."""
         return bool(self._callbacks)
@@ -60,10 +66,16 @@ class Failures:
         """Calls a function with each failure as soon as it is known, in a thread of the cluster."""
         self._callbacks.append(callback)
 
-    def expect(self, call: Hashable, error: RLinfError) -> None:
-        """A call has failed, and nobody has seen it yet. Comes before its waiter can know, so that `seen` comes after."""
+    def expect(self, call: Hashable, error: RLinfError, *, ends: bool = True) -> None:
+        """A call has failed, and nobody has seen it yet. Comes before its waiter can know, so that `seen` comes after.
+
+        Args:
+            call: which.
+            error: with what.
+            ends: whether it ends the run if nobody sees it.
+        """
         if not self.over:
-            self._unseen[call] = (error, time.monotonic())
+            self._unseen[call] = (error, time.monotonic() if ends else math.inf)
 
     def raised(self, call: Hashable, error: RLinfError) -> None:
         """A failure that was expected is told; its waiter sees it, or whoever waits when `GRACE_S` are over."""

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from rlinf.core.cluster.futures import gather_within
-from rlinf.core.errors import RLinfError, WorkerError
+from rlinf.core.errors import RLinfError
 from rlinf.core.protocols import GroupSpec
 from rlinf.core.worker.context import WorkerContext
 from rlinf.scheduler.backends.local.children import LocalServices
@@ -106,13 +106,11 @@ class LocalBackend:
 
     def __init__(self, config: ClusterConfig, run: str) -> None:
         self.timeout_s = config.timeout_s
-        # No process of this back-end can die, so that no failure ends the run by itself.
+        # What the driver waits for ends with the failure, and workers run only while it waits.
         self.failures = Failures(lambda _: None)
         self.failures.explain = Stalls(self.wait_graph, self.stacks, config.log_dir).explain
         self.ended = 0
-        self.unseen: list[LocalCall] = []
-        """Calls that failed, and nobody has waited for them yet."""
-        self.scheduler = CooperativeScheduler(self._first_failure, self.wait_graph)
+        self.scheduler = CooperativeScheduler(self.failures, self.wait_graph)
         self.recording, self._ends = Recording.begin(config, run)
         self.recorder = None if self.recording is None else self.recording.recorder
         self._locks = Locks(lambda: CooperativeMonitor(self.scheduler))
@@ -135,6 +133,7 @@ class LocalBackend:
     def launch(
         self, spec: GroupSpec[Any], group: str, plans: Sequence[ProcessPlan], supervisor: Supervisor, options: LaunchOptions
     ) -> list[Process]:
+        self.failures.check()
         processes = self._processes[group] = list[LocalProcess]()
         calls: list[LocalCall] = []
         # Before the workers are built: their constructors may already send to each other's ranks.
@@ -217,13 +216,3 @@ class LocalBackend:
             span=nullcontext if self.recorder is None else self.recorder.timers(owner),
             memory=None if self.recorder is None else self.recorder.memory(owner),
         )
-
-    def _first_failure(self) -> Exception | None:
-        if not self.unseen:
-            return None
-        call = self.unseen.pop(0)
-        try:
-            call.wait()
-        except WorkerError as error:
-            return error
-        return None

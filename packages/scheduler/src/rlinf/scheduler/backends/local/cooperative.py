@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 from rlinf.core.cluster.futures import LATE_S
 from rlinf.core.errors import ChannelClosed, Deadlock, RLinfError
+from rlinf.scheduler.failures import Failures
 from rlinf.scheduler.transport import waits
 from rlinf.scheduler.transport.waits import Wait
 
@@ -33,6 +34,8 @@ class Task:
     """When its wait ends of itself, by `time.monotonic()`; None if the caller gave no timeout."""
     urgent: Callable[[], bool] | None = None
     """It waits for a call, and runs before all others once this holds."""
+    heeds: bool = False
+    """Its wait ends with a failure that nobody waits for."""
     joins: bool = False
     """It waits for a call to end, which its own timeout does not bring nearer: if nothing can run, that is a deadlock."""
     verdict: Exception | None = None
@@ -50,12 +53,13 @@ class CooperativeScheduler:
     """The tasks of one `local` cluster. The thread that makes it is the driver, and runs.
 
     Args:
-        first_failure: a failure that nobody has seen yet, which explains better than a deadlock why nothing can run.
+        failures: those that nobody has seen yet end what the driver waits for, and explain better than a deadlock why nothing can
+            run.
         describe: who waits for whom, for the message of a deadlock.
     """
 
-    def __init__(self, first_failure: Callable[[], Exception | None], describe: Callable[[], object]) -> None:
-        self._first_failure = first_failure
+    def __init__(self, failures: Failures, describe: Callable[[], object]) -> None:
+        self._failures = failures
         self._describe = describe
         self._driver = Task("driver")
         self._tasks = threading.local()
@@ -109,7 +113,7 @@ class CooperativeScheduler:
         for task in tasks:
             self.end(task, reason)
         if wait is not None:
-            self.wait_until(lambda: all(task.ended for task in tasks), wait)
+            self._wait(lambda: all(task.ended for task in tasks), wait)
 
     def idle(self, ready: Callable[[], bool]) -> None:
         """Waits for work; a task without work takes no part in a deadlock."""
@@ -128,7 +132,7 @@ class CooperativeScheduler:
         if not ready():
             self.me().joins, self.me().urgent = True, ready
             try:
-                self._wait(ready, wait)
+                self._wait(ready, wait, heeds=True)
             finally:
                 self.me().joins, self.me().urgent = False, None
 
@@ -138,10 +142,11 @@ class CooperativeScheduler:
         Raises:
             DeadlineExceeded: the wait's own timeout is over, or nothing that could end it can run.
             Deadlock: no task can run (raised in the driver only).
+            WorkerError: a call failed, and nobody waits for it (raised in the driver only).
             ChannelClosed: the cluster was shut down.
         """
         if not ready():
-            self._wait(ready, wait)
+            self._wait(ready, wait, heeds=True)
 
     def stop(self, reason: str) -> None:
         """Ends every task that waits, one after the other; gives up on one that runs on for more than five seconds."""
@@ -152,12 +157,12 @@ class CooperativeScheduler:
         self._line_up(driver)
         driver.turn.acquire(timeout=5.0)
 
-    def _wait(self, ready: Callable[[], bool], wait: Wait | None) -> None:
+    def _wait(self, ready: Callable[[], bool], wait: Wait | None, *, heeds: bool = False) -> None:
         task = self.me()
         if self._stopped or task.dismissed:
             raise ChannelClosed(task.name, self._stopped or task.dismissed)
         timeout = None if wait is None else wait.timeout
-        task.ready, task.wait = ready, wait
+        task.ready, task.wait, task.heeds = ready, wait, heeds
         task.waits += 1
         task.deadline = None if timeout is None else time.monotonic() + timeout
         number = None if wait is None else waits.begin(wait)
@@ -209,10 +214,27 @@ class CooperativeScheduler:
         for task in self._waiting:
             if task.urgent is not None and task.urgent():
                 return task
+        if self._unheeded():
+            return self._driver
         for task in self._waiting:
             if task.ready():
                 return task
         return self._give_up()
+
+    def _unheeded(self) -> bool:
+        """Whether the driver's wait ends with a failure.
+
+        Asked only when no deadline is over and no call has ended that somebody waits for: `gather` waits for the failed call next.
+        """
+        driver = self._driver
+        if driver not in self._waiting or not driver.heeds or driver.ready():
+            return False
+        try:
+            self._failures.check()
+        except RLinfError as error:
+            driver.verdict = error
+            return True
+        return False
 
     def _late(self, seconds: float) -> str:
         """Why a wait ends so long after its deadline."""
@@ -229,7 +251,7 @@ class CooperativeScheduler:
             for task in self._waiting
             if task.deadline is not None and task.wait is not None and not task.joins
         ]
-        failure = self._first_failure()
+        failure = self._failures.unseen
         if timed:
             _, first, wait = min(timed, key=lambda each: each[0])
             # Whoever was to end the wait may be the one that failed.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -33,8 +34,6 @@ class Runtime(Protocol):
     timeout_s: float
     ended: int
     """How many calls have ended."""
-    unseen: list[LocalCall]
-    """Calls that failed, and nobody has waited for them yet."""
 
 
 class LocalCall:
@@ -44,6 +43,8 @@ class LocalCall:
         self._runtime = runtime
         self._info = info
         self._forgiven = False
+        # A loop that waits for one call keeps from running whoever waits in it for another.
+        self._ends = not _in_event_loop()
         self._looked = -1
         """How often the driver had waited when it looked last."""
         self.method = method
@@ -57,8 +58,7 @@ class LocalCall:
         if self.outcome is None:
             self._join(timeout)
         assert self.outcome is not None
-        if self in self._runtime.unseen:
-            self._runtime.unseen.remove(self)
+        self._runtime.failures.seen(self)
         return checked(self.outcome, self._info, self.method)
 
     def _join(self, timeout: float | None) -> None:
@@ -75,12 +75,11 @@ class LocalCall:
             raise
 
     def failed(self) -> bool:
-        return self.outcome is not None and self.outcome.failure is not None
+        return self._runtime.failures.over if self.outcome is None else self.outcome.failure is not None
 
     def forgive(self) -> None:
         self._forgiven = True
-        if self in self._runtime.unseen:
-            self._runtime.unseen.remove(self)
+        self._runtime.failures.seen(self)
 
     def explain(self, error: DeadlineExceeded | WorkerError) -> None:
         self._runtime.failures.explain(error)
@@ -94,14 +93,16 @@ class LocalCall:
             return
         self.outcome = outcome
         self._runtime.ended += 1
+        failures = self._runtime.failures
         # The launch waits for constructors itself.
-        if outcome.failure is None or outcome.failure.secondary or self._forgiven or self.method == "__init__":
+        if failures.over or self._forgiven or self.method == "__init__":
             return
-        self._runtime.unseen.append(self)
         try:
             checked(outcome, self._info, self.method)
         except WorkerError as error:
-            self._runtime.failures.announce(error)
+            if not error.secondary:
+                failures.expect(self, error, ends=self._ends)
+                failures.announce(error)
 
     def done(self) -> bool:
         """See `RankCall`. Whoever looks twice without waiting lets others run, until any call has ended.
@@ -113,7 +114,15 @@ class LocalCall:
             if self._looked == me.waits:
                 self._runtime.scheduler.give_way(lambda: self._runtime.ended != ended)
             self._looked = me.waits
-        return self.outcome is not None
+        return self.outcome is not None or self._runtime.failures.over
+
+
+def _in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 class LocalProcess:
@@ -164,6 +173,7 @@ class LocalProcess:
     def submit(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> LocalCall:
         if self._ended:
             raise ended(f"{self._info.label}.{method}()")
+        self._runtime.failures.check()
         return self._line_up(method, lambda: getattr(self._worker, method), args, kwargs)
 
     def fail(self, failure: Failure) -> None:

@@ -16,7 +16,7 @@ import pytest
 from safetensors.numpy import save
 
 from rlinf.core.errors import ConfigError, each_fault
-from rlinf.runners import check_evaluation, check_run
+from rlinf.runners import check_evaluation, check_run, eval_app
 from rlinf.runners.checkpoints.checkpoint import write_checkpoint
 from rlinf.runners.config.checks import check_ranks
 from rlinf.runners.config.composition import compose_app_recipe, compose_recipe
@@ -29,6 +29,26 @@ CONFIG = Path(__file__).parents[1] / "apps/embodied/config"
 def composed(*overrides: str, recipe: str = "cartpole_ppo") -> Any:
     data = compose_recipe(CONFIG, recipe, overrides).data
     return task_type_of(data).read(data)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            "actor.model.num_action_chunks=65",
+            r"num_action_chunks: 'flow_policy' decides .* env\.eval\.env_type 'tabletop' ends .* 64",
+        ),
+        ("env.eval.tasks=40", r"env\.eval\.tasks: env\.eval\.env_type 'tabletop' has no task 1"),
+        ("env.eval.init_params.task=pusch", r"env\.eval\.init_params\.task: no choice 'pusch'"),
+        ("env=null", r"env: this policy was fine-tuned without a simulator to be evaluated in"),
+    ],
+)
+def test_an_evaluation_of_what_was_fine_tuned(change: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """By the keys of its own configuration, which has no `env.train`."""
+    with pytest.raises(ConfigError, match=message) as caught:
+        eval_app(["--config-name", "tabletop_flow_sft", change], config_dir=CONFIG.with_name("config_sft"), description="")
+    assert "env.train" not in str(caught.value)
+    assert "starting workers" not in capsys.readouterr().err
 
 
 CHECKPOINTING = "actor.fsdp_config.gradient_checkpointing"

@@ -88,6 +88,10 @@ def test_the_same_of_an_environment_that_must_be_built_first(toy_data: dict[str,
         ConfigError, match=r"'toy_sees' needs wrist_images, and env.train.env_type 'countdown' shows main_images, states"
     ):
         check_spec(cfg, spec(main_images=3))
+    with pytest.raises(
+        ConfigError, match=r"and env\.eval\.env_type .* shows main_images.* as a rule by env\.eval\.init_params\.obs_mode"
+    ):
+        check_spec(cfg, spec(main_images=3), within="eval")
     check_spec(cfg, spec(wrist_images=3))
 
 

@@ -1,3 +1,5 @@
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -5,8 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlinf.core.errors import ConfigError
-from rlinf.runners.embodied.playing.slots import layout
+from rlinf.runners.embodied.playing.slots import evaluation_slots, layout, slot_layout
+from rlinf.runners.embodied.rules import read_embodied
+from rlinf.runners.embodied.task_type import evaluation
 from rlinf.runners.embodied.topology import Topology
+from rlinf.runners.evaluation.policy import EvaluatedPolicy
 
 
 def test_sixteen_environments_on_two_workers_in_two_stages() -> None:
@@ -39,3 +44,17 @@ def test_a_rollout_worker_serves_all_stages_of_its_env_workers(rollouts: int, se
     assert [topology.rollout_rank(slot, "train") for slot in slots] == served_by
     assert topology.serving(slots) == list(range(rollouts))
     assert [len(topology.served_by(rank, "train")) for rank in range(rollouts)] == [served_by.count(r) for r in range(rollouts)]
+
+
+def test_an_evaluation_alone_needs_no_environments_of_training(toy_data: dict[str, Any]) -> None:
+    """More workers evaluate than could train; too many for it, too, are refused by its own key before they start."""
+    toy_data["env"]["train"] |= {"total_num_envs": 1, "group_size": 1}
+    toy_data["env"]["eval"]["total_num_envs"] = 2
+    toy_data["actor"]["global_batch_size"] = 6
+    cfg = read_embodied(toy_data)
+    assert [(slot.env_rank, slot.num_envs) for slot in evaluation_slots(cfg, 2)] == [(0, 1), (1, 1)]
+    with pytest.raises(ConfigError, match=r"^env\.train\.total_num_envs"):
+        slot_layout(cfg, 2)
+    cluster: Any = SimpleNamespace(placement=SimpleNamespace(components=["env"], get_world_size=lambda component: 3))
+    with pytest.raises(ConfigError, match=r"^env\.eval\.total_num_envs: 2 environments .* can't occupy 3 env workers"):
+        evaluation(cfg, cluster, EvaluatedPolicy(name="", checkpoint_file=None, state={}, parent=Path()))

@@ -290,3 +290,15 @@ def test_a_checkpoint_of_another_model_than_is_configured_is_told_by_its_keys(
         load("b")
     with pytest.raises(kind):
         load()
+    # of fine-tuning, whose evaluation has a copy as `env.train`
+    write_checkpoint(
+        file.parents[1],
+        lambda part: save_file({"w": torch.ones(1)}, part / file.name),
+        config={"actor": {"model": {"model_type": "x"}}, "env": {"eval": {"env_type": "gymnasium"}}},
+        state={},
+    )
+    played = {"env_type": "tabletop"}
+    evaluated = {"actor": {"model": {"model_type": "x"}}, "env": {"train": played, "eval": played}}
+    message = r"^env\.eval\.env_type: .*\(env\.eval\.env_type: 'gymnasium' in training, 'tabletop' now\)"
+    with pytest.raises(ConfigError, match=message), fitting_model(file.parents[1], evaluated, model):
+        raise refused

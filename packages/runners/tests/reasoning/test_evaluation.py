@@ -14,11 +14,17 @@ from rlinf.core.registry import TASKS
 from rlinf.runners.checkpoints.run_folder import RunFolder
 from rlinf.runners.evaluation.command import parse_evaluation
 from rlinf.runners.evaluation.policy import EvaluatedPolicy
-from rlinf.runners.reasoning.assembly import evaluated
-from rlinf.runners.reasoning.evaluation import Evaluated, ReasoningEvalRunner, problem_protocol, problem_result
+from rlinf.runners.reasoning.evaluation import (
+    Evaluated,
+    ReasoningEvalRunner,
+    check_problems,
+    problem_protocol,
+    problem_result,
+)
 from rlinf.runners.reasoning.generation.admission import GroupReport, Response
 from rlinf.runners.reasoning.rules import read_reasoning
 from rlinf.runners.reasoning.runner import ReasoningRunner
+from rlinf.runners.task_types import TASK_TYPES
 
 
 def test_a_group_is_a_result_without_texts() -> None:
@@ -123,6 +129,41 @@ def test_as_many_problems_as_are_asked_for(reasoning_data: dict[str, Any], tmp_p
 
 def test_problems_that_are_not_there_are_missed_before_a_worker_of_an_evaluation_starts(reasoning_data: dict[str, Any]) -> None:
     cfg = read_reasoning({**reasoning_data, "data": {**reasoning_data["data"], "val_problems": 1_000_000}})
-    nobody: Any = None
     with pytest.raises(ConfigError, match=r"^data\.val_problems: 1000000 validation problems are asked for"):
-        evaluated(cfg, nobody, nobody, {})
+        expect_evaluable(cfg)
+
+
+def expect_evaluable(cfg: Any) -> None:
+    evaluated = TASK_TYPES.get("reasoning").evaluated
+    assert evaluated is not None
+    assert evaluated(cfg) is cfg
+
+
+def test_a_chat_template_that_fails_is_told_before_a_worker_starts(
+    reasoning_data: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a split's first problem; where no prompt has messages, no tokenizer is made."""
+    cfg, made = read_reasoning(reasoning_data), list[str]()
+    tokenizer_of, texts = type(cfg.actor.model.config).tokenizer, type(cfg.data.task).problems
+
+    def tokenizer(model: Any, corpus: Any) -> Any:
+        made.append("tokenizer")
+        return tokenizer_of(model, corpus)
+
+    def refuse(tokenizer: Any, messages: Any, **how: Any) -> str:
+        raise ValueError("a system has no place here")
+
+    monkeypatch.setattr(type(cfg.actor.model.config), "tokenizer", tokenizer)
+    expect_evaluable(cfg)
+    check_problems(cfg)
+    assert not made
+    said = [{"role": "system", "content": "a"}, {"role": "user", "content": "b"}]
+    chats = [Problem(prompt=tuple(said), answer="a", id=number, place=f"data.jsonl:{number + 1}") for number in range(6)]
+    monkeypatch.setattr(type(cfg.data.task), "problems", lambda task, split: chats if split == "validation" else texts(task, split))
+    monkeypatch.setattr(type(tokenizer_of(cfg.actor.model.config, ())), "apply_chat_template", refuse, raising=False)
+    for check in (expect_evaluable, check_problems):
+        cfg = read_reasoning(reasoning_data)
+        with pytest.raises(
+            ConfigError, match=r"^data\.jsonl:1: the chat template can't write messages of system, user: a system has"
+        ):
+            check(cfg)

@@ -163,7 +163,7 @@ def _evaluable(data: Mapping[str, Any], own: Mapping[str, Any] | None, of_checkp
         raise ConfigError("runner.task_type", f"'{task_type.name}' is evaluated by training only", "Train it for its numbers.")
     cfg = task_type.read(data)
     check_evaluation(cfg, of_checkpoint=of_checkpoint)
-    return task_type.evaluation, cfg
+    return task_type.evaluation, cfg if task_type.evaluated is None else task_type.evaluated(cfg)
 
 
 def run_recipe(composition: Composition) -> int:

@@ -81,6 +81,8 @@ class TaskType:
     """Refuses what can be known from files and simulators, before a cluster starts; None where parts check themselves."""
     inferred: bool = True
     """Whether a recipe that names no task type can be of this one; not where its sections are those of another one, too."""
+    evaluated: Callable[[Any], Any] | None = None
+    """Refuses what can be known of an evaluation, before a cluster starts, and gives its configuration; None: that of the run."""
 
     def __post_init__(self) -> None:
         # A registry calls an owner by these: the decorated function, to which the entry point of a package points, too.
@@ -103,6 +105,7 @@ def register_task_type(
     evaluation: StartEvaluation | None = None,
     check: Callable[[Any], None] | None = None,
     inferred: bool = True,
+    evaluated: Callable[[Any], Any] | None = None,
 ) -> Callable[[Start], TaskType]:
     """The decorator of the function that launches the workers of a kind of run and returns its loop.
 
@@ -113,10 +116,11 @@ def register_task_type(
         evaluation: launches the workers of an evaluation without training; None where there is none.
         check: refuses what can be known from files and simulators, before a cluster starts; None where parts check themselves.
         inferred: whether a recipe that names no task type can be of this one.
+        evaluated: refuses what can be known of an evaluation, and gives its configuration; None for that of the run.
     """
 
     def claim(start: Start) -> TaskType:
-        return TASK_TYPES.register(name, TaskType(name, config, start, rules, evaluation, check, inferred))
+        return TASK_TYPES.register(name, TaskType(name, config, start, rules, evaluation, check, inferred, evaluated))
 
     return claim
 

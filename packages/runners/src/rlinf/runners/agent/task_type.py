@@ -13,7 +13,7 @@ from rlinf.runners.agent.schema import TOOLS, AgentConfig
 from rlinf.runners.checkpoints.run_folder import RunFolder
 from rlinf.runners.evaluation.policy import EvaluatedPolicy
 from rlinf.runners.reasoning.assembly import evaluated, trained
-from rlinf.runners.reasoning.evaluation import ReasoningEvalRunner, check_problems
+from rlinf.runners.reasoning.evaluation import ReasoningEvalRunner, check_asked, check_problems
 from rlinf.runners.reasoning.runner import ReasoningRunner
 from rlinf.runners.task_types import register_task_type
 
@@ -23,7 +23,7 @@ def evaluation(cfg: AgentConfig, cluster: Cluster, policy: EvaluatedPolicy) -> R
     return evaluated(cfg, cluster, policy, _workers(cluster), {TOOLS: cfg.tool_supervisor})
 
 
-@register_task_type("agent", config=AgentConfig, rules=AGENT, evaluation=evaluation, check=check_problems)
+@register_task_type("agent", config=AgentConfig, rules=AGENT, evaluation=evaluation, check=check_problems, evaluated=check_asked)
 def agent(cfg: AgentConfig, cluster: Cluster, folder: RunFolder) -> ReasoningRunner:
     """All workers of an agent's run, after its warm start."""
     return trained(cfg, cluster, folder, _workers(cluster), {TOOLS: cfg.tool_supervisor})

@@ -26,7 +26,7 @@ KEY = "runner.ckpt_path"
 FRESH = ("value_head.", "critic.", "q_head.", "noise_net.")
 """What demonstrations don't teach, so that runs may differ in it: critics, and the network of a flow policy's learned noise."""
 
-_MODEL, _PLAYED = "actor.model.", ("env.train.env_type", "env.train.init_params", "env.train.wrappers")
+_MODEL, _PLAYED = "actor.model.", ("env_type", "init_params", "wrappers")
 """How keys begin that decide about the shapes of weights."""
 _ADAPTER, _BENEATH = ".lora_", ".base_layer."
 """Parts of the names of adapters, and of the weights beneath them."""
@@ -85,7 +85,7 @@ def fitting_model(checkpoint: Path, source: Mapping[str, Any], model: ModelSecti
         model: `actor.model` of it, read.
 
     Raises:
-        ConfigError: `actor.model` or `env.train` was changed, and they do not fit any more; the message has the keys, with both
+        ConfigError: `actor.model` or the environment was changed, and they do not fit any more; the message has the keys, with both
             values of each.
         CheckpointError, WeightSyncError: they do not fit for another reason.
     """
@@ -95,9 +95,11 @@ def fitting_model(checkpoint: Path, source: Mapping[str, Any], model: ModelSecti
         before, now = flatten(peek_checkpoint(checkpoint).config), flatten(absolute_paths(source))
         known = fields(model.config) if is_dataclass(model.config) else ()
         default = {f"{_MODEL}{field.name}": field.default for field in known if field.default is not MISSING}
-        # What the environment shows and takes decides about shapes, too; of fine-tuning it is only there to be played in.
+        # What the environment shows and takes decides about shapes, too. Fine-tuning has only one to be played in.
+        section = "env.train." if any(key.startswith("env.train.") for key in before) else "env.eval."
+        played = tuple(f"{section}{name}" for name in _PLAYED)
         changed = [key for key in sorted({*before, *now}) if before.get(key) != now.get(key)]
-        changed = [key for key in changed if key.startswith(_MODEL) or (key.startswith(_PLAYED) and key in before and key in now)]
+        changed = [key for key in changed if key.startswith(_MODEL) or (key.startswith(played) and key in before and key in now)]
         if not changed:
             raise
         values = [[repr(each.get(key, default.get(key, "left out"))) for each in (before, now)] for key in changed]

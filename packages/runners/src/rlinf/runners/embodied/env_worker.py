@@ -75,7 +75,7 @@ class EnvWorker(Worker):
     def init_evaluation(self, slots: Sequence[Slot]) -> EnvSpec:
         """Builds the environments of evaluations alone, and says what a policy must know of those that it was trained in."""
         self._eval_env_slots, spec = self._build_evaluated(slots)
-        return spec if self._same else described(self.cfg.env.train)
+        return spec if self.cfg.env.same else described(self.cfg.env.train)
 
     def connect(self, topology: Topology, restarts: int = 0) -> None:
         """Learns of the other workers; needed before `interact` and `evaluate`.
@@ -90,18 +90,12 @@ class EnvWorker(Worker):
         """
         self._topology, self._restarts = topology, restarts
         # The same environment is built when it is needed first; of another one it must be known before anything is trained.
-        for env_slot in () if self._same else self._evaluated():
+        for env_slot in () if self.cfg.env.same else self._evaluated():
             check_evaluated(self.cfg, env_slot.spec, topology.spec)
         known = (self._eval_env_slots or self._env_slots)[0]
         check_states(self.cfg, known.metadata, trains=bool(self._env_slots))
         if self._env_slots:
             self._rest()
-
-    @property
-    def _same(self) -> bool:
-        """Whether a policy meets in evaluations what it is trained in."""
-        train, evaluation = self.cfg.env.train, self.cfg.env.eval
-        return (train.init_params, train.wrappers) == (evaluation.init_params, evaluation.wrappers)
 
     @idempotent
     def close(self) -> None:

@@ -16,7 +16,7 @@ from rlinf.core.declarations import RunsElsewhere, tasks_of
 from rlinf.core.evaluation import EpisodeKey, EpisodeProtocol, EpisodeResult, EvalReport
 from rlinf.core.protocols import Channel, WorkerGroup
 from rlinf.runners.config.sections import resolved
-from rlinf.runners.embodied.playing.slots import slot_layout
+from rlinf.runners.embodied.playing.slots import evaluation_slots
 from rlinf.runners.embodied.rules import check_spec
 from rlinf.runners.embodied.schema import EvalEnvConfig, PlayedConfig
 from rlinf.runners.embodied.topology import Topology
@@ -173,11 +173,13 @@ class EmbodiedEvalRunner:
 
     def init_workers(self) -> None:
         """Builds simulators and policies, and loads the weights."""
-        slots = slot_layout(self.cfg, self.env.world_size)
-        (specs,) = self.phases.wait(self.env.init_evaluation(slots["eval"]))
+        slots = evaluation_slots(self.cfg, self.env.world_size)
+        (specs,) = self.phases.wait(self.env.init_evaluation(slots))
         spec: EnvSpec = specs[0]
-        check_spec(self.cfg, spec, of_checkpoint=self.policy.checkpoint_file is not None)
-        topology = Topology.of(spec, slots, rollout=self.rollout)
+        # Fine-tuning has no other environment that it could be called by.
+        within = "eval" if self.cfg.env.same else "train"
+        check_spec(self.cfg, spec, within=within, of_checkpoint=self.policy.checkpoint_file is not None)
+        topology = Topology.of(spec, {"eval": slots}, rollout=self.rollout)
         self.phases.wait(self.env.connect(topology), self.rollout.init_worker(topology))
         self.phases.wait(self.rollout.load_weights(self.policy.checkpoint_file, self.policy.step))
 

@@ -9,18 +9,11 @@ import numpy as np
 
 from rlinf.core.data import EnvSpec
 from rlinf.core.data.sequences import Granularity
-from rlinf.core.declarations import (
-    Need,
-    action_size_of,
-    episode_steps_of,
-    needs_of,
-    observed_of,
-    tasks_of,
-    traits_of,
-)
+from rlinf.core.declarations import Need, action_size_of, episode_steps_of, needs_of, observed_of, tasks_of, traits_of
 from rlinf.core.envs.robots import LetsHumansAct
 from rlinf.core.errors import ConfigError, did_you_mean, refuse
 from rlinf.core.evaluation.results import TaskId
+from rlinf.core.protocols import Mode
 from rlinf.runners.config.checks import lacking_room
 from rlinf.runners.config.rules import (
     Rule,
@@ -163,7 +156,7 @@ def _observed(cfg: PlayedConfig) -> ConfigError | None:
 
 
 def _large_actions(cfg: PlayedConfig) -> ConfigError | None:
-    return large_actions(cfg.actor.model, cfg.action_size, f"env.train.env_type '{cfg.env.train.env_type}' takes")
+    return large_actions(cfg.actor.model, cfg.action_size, f"{_env(cfg)} takes")
 
 
 def _evaluated_actions(cfg: PlayedConfig) -> ConfigError | None:
@@ -176,10 +169,16 @@ def _other_actions(cfg: PlayedConfig, evaluated: Sequence[int], trained: Sequenc
     if list(evaluated) == list(trained):
         return None
     takes = f"'{cfg.env.eval.env_type}' takes actions {list(evaluated)}"
-    return ConfigError(_EVALUATED, f"{takes}, and env.train.env_type '{cfg.env.train.env_type}' {list(trained)}", _ALIKE)
+    return ConfigError(_EVALUATED, f"{takes}, and {_env(cfg)} {list(trained)}", _ALIKE)
 
 
-def _unseen(cfg: PlayedConfig, shown: Iterable[str]) -> ConfigError | None:
+def _env(cfg: PlayedConfig, within: Mode = "train") -> str:
+    """The environment of a section of `env`, with its key."""
+    section = cfg.env.train if within == "train" else cfg.env.eval
+    return f"env.{within}.env_type '{section.env_type}'"
+
+
+def _unseen(cfg: PlayedConfig, shown: Iterable[str], within: Mode = "train") -> ConfigError | None:
     shown = sorted(shown)
     traits = traits_of(cfg.actor.model.config)
     missing = [key for key in traits.observations or () if key not in shown]
@@ -187,9 +186,9 @@ def _unseen(cfg: PlayedConfig, shown: Iterable[str]) -> ConfigError | None:
         missing.append(" or ".join(traits.any_observation))
     if not missing:
         return None
-    problem = f"'{cfg.actor.model.model_type}' needs {', '.join(missing)}, and env.train.env_type '{cfg.env.train.env_type}' shows "
-    remedy = "Let the environment show it, as a rule by env.train.init_params.obs_mode, or choose another model."
-    return ConfigError("actor.model.model_type", f"{problem}{', '.join(shown)}", remedy)
+    problem = f"'{cfg.actor.model.model_type}' needs {', '.join(missing)}, and {_env(cfg, within)} shows {', '.join(shown)}"
+    remedy = f"Let the environment show it, as a rule by env.{within}.init_params.obs_mode, or choose another model."
+    return ConfigError("actor.model.model_type", problem, remedy)
 
 
 def _chunks(cfg: PlayedConfig) -> ConfigError | None:
@@ -275,12 +274,13 @@ def check_states(cfg: PlayedConfig, metadata: Mapping[str, Any], *, trains: bool
             raise ConfigError(f"env.eval.{key}", problem, f"Those of a task are numbered 0 to {states - 1}.")
 
 
-def check_spec(cfg: PlayedConfig, spec: EnvSpec, *, of_checkpoint: bool = False) -> None:
+def check_spec(cfg: PlayedConfig, spec: EnvSpec, *, within: Mode = "train", of_checkpoint: bool = False) -> None:
     """Refuses a model that can't act in an environment; called when the simulators are up, before any model is built.
 
     Args:
         cfg: the run.
         spec: what is acted in.
+        within: the section of `env` that it is of.
         of_checkpoint: whether the weights are those of a checkpoint of ours, which have their own statistics.
 
     Raises:
@@ -288,14 +288,14 @@ def check_spec(cfg: PlayedConfig, spec: EnvSpec, *, of_checkpoint: bool = False)
             needs; its actions have more numbers than the model makes; its episodes are shorter than a chunk of actions; the
             statistics of the weights are of other actions; or there is no room for what its tasks ask for.
     """
-    model, env = f"'{cfg.actor.model.model_type}'", f"env.train.env_type '{cfg.env.train.env_type}'"
+    model, env = f"'{cfg.actor.model.model_type}'", _env(cfg, within)
     discrete = np.issubdtype(np.dtype(spec.action.dtype), np.integer)
     if discrete and traits_of(cfg.actor.model.config).discrete_actions is False:
         remedy = "Choose an environment with continuous actions, or a model of your own that decides among numbers."
         raise ConfigError("actor.model.model_type", f"{model} makes vectors of numbers, and {env} takes numbered actions", remedy)
     actions = spec.action.shape[0] if spec.action.shape else None
     large = large_actions(cfg.actor.model, actions, f"{env} takes")
-    faults = (_unseen(cfg, spec.observation), _too_long(cfg, env, spec.max_episode_steps), large)
+    faults = (_unseen(cfg, spec.observation, within), _too_long(cfg, env, spec.max_episode_steps), large)
     refuse([*(fault for fault in faults if fault), *(() if of_checkpoint else lacking_statistics(cfg, actions))])
     refuse(lacking_room(cfg, spec))
 
@@ -311,7 +311,7 @@ def check_evaluated(cfg: PlayedConfig, spec: EnvSpec, trained: EnvSpec) -> None:
     Raises:
         ConfigError: other actions, an observation that is missing or has another shape, or episodes shorter than a chunk.
     """
-    evaluated, own = f"'{cfg.env.eval.env_type}'", f"env.train.env_type '{cfg.env.train.env_type}'"
+    evaluated, own = f"'{cfg.env.eval.env_type}'", _env(cfg)
     other = _other_actions(cfg, spec.action.shape, trained.action.shape)
     if other is not None:
         raise other
@@ -320,7 +320,7 @@ def check_evaluated(cfg: PlayedConfig, spec: EnvSpec, trained: EnvSpec) -> None:
         if found is None or found.shape != wanted.shape:
             shown = "nothing" if found is None else list(found.shape)
             raise ConfigError(_EVALUATED, f"{evaluated} shows {shown} as '{key}', and {own} {list(wanted.shape)}", _ALIKE)
-    fault = _too_long(cfg, f"env.eval.env_type {evaluated}", spec.max_episode_steps)
+    fault = _too_long(cfg, _env(cfg, "eval"), spec.max_episode_steps)
     if fault is not None:
         raise fault
 

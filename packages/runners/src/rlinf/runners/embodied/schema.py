@@ -177,6 +177,11 @@ class EnvSection:
         metadata=like("train", "env_type", "init_params", "max_episode_steps", "ignore_terminations", "wrappers")
     )
 
+    @property
+    def same(self) -> bool:
+        """Whether a policy meets in evaluations what it is trained in."""
+        return (self.train.init_params, self.train.wrappers) == (self.eval.init_params, self.eval.wrappers)
+
     def __post_init__(self) -> None:
         not_negative(max_restarts=self.max_restarts)
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from rlinf.core.protocols import Cluster
 from rlinf.runners.checkpoints.run_folder import RunFolder
+from rlinf.runners.config.schema import ranks_of
 from rlinf.runners.embodied.evaluation import EmbodiedEvalRunner, evaluated_protocol
 from rlinf.runners.embodied.rules import EMBODIED
 from rlinf.runners.embodied.runner import EmbodiedRunner
-from rlinf.runners.embodied.schema import EmbodiedConfig, PlayedConfig
+from rlinf.runners.embodied.schema import EmbodiedConfig, PlayedConfig, refuse_idle_workers
 from rlinf.runners.embodied_sft.co_training import check_co_training
 from rlinf.runners.evaluation.policy import EvaluatedPolicy
 from rlinf.runners.evaluation.published import expect_protocol
@@ -23,6 +24,7 @@ def evaluation(cfg: PlayedConfig, cluster: Cluster, policy: EvaluatedPolicy) -> 
     from rlinf.runners.embodied.rollout_worker import MultiStepRolloutWorker
 
     expect_protocol(policy.published, evaluated_protocol(cfg, policy))
+    refuse_idle_workers("env.eval", cfg.env.eval.total_num_envs, 1, ranks_of(cluster.placement, "env"))
     workers = {"rollout": MultiStepRolloutWorker, "env": EnvWorker}
     return EmbodiedEvalRunner(cfg=cfg, policy=policy, **launch_all(cfg, cluster, workers))
 

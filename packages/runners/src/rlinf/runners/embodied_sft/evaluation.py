@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlinf.core.config.reading import field_names
-from rlinf.core.errors import ConfigError
+from rlinf.core.errors import ConfigError, each_fault, refuse
 from rlinf.runners.config.schema import RunnerConfig
 from rlinf.runners.config.sections import subsection
 from rlinf.runners.embodied.rules import read_embodied
@@ -28,7 +28,13 @@ def evaluation_config(cfg: EmbodiedSFTConfig) -> EmbodiedConfig:
     Raises:
         ConfigError: there is no `env`.
     """
-    return _embodied(cfg, expert=False)
+    try:
+        return _embodied(cfg, expert=False)
+    except ConfigError as error:
+        # What is said of environments of training, which are copies, is said of those that the user named.
+        faults = {str(fault): fault for fault in map(_of_evaluation, each_fault(error))}
+        refuse([*faults.values()])
+        raise
 
 
 def collection_config(cfg: EmbodiedSFTConfig) -> EmbodiedConfig:
@@ -38,6 +44,11 @@ def collection_config(cfg: EmbodiedSFTConfig) -> EmbodiedConfig:
         ConfigError: there is no `env`.
     """
     return _embodied(cfg, expert=True)
+
+
+def _of_evaluation(fault: ConfigError) -> ConfigError:
+    place, problem, remedy = (each.replace("env.train.", "env.eval.") for each in (fault.place, fault.problem, fault.remedy))
+    return type(fault)(place, problem, remedy)
 
 
 def _embodied(cfg: EmbodiedSFTConfig, *, expert: bool) -> EmbodiedConfig:

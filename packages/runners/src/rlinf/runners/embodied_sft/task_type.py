@@ -12,8 +12,7 @@ from rlinf.core.evaluation import EvalReport
 from rlinf.core.protocols import Cluster, WorkerGroup
 from rlinf.runners.checkpoints.checkpoint import peek_checkpoint
 from rlinf.runners.checkpoints.run_folder import RunFolder
-from rlinf.runners.embodied.evaluation import EmbodiedEvalRunner
-from rlinf.runners.embodied.task_type import evaluation as play
+from rlinf.runners.embodied.task_type import evaluation
 from rlinf.runners.embodied.wrapping import described
 from rlinf.runners.embodied_sft.evaluation import collection_config, evaluation_config
 from rlinf.runners.embodied_sft.rules import EMBODIED_SFT, check_data
@@ -27,18 +26,20 @@ if TYPE_CHECKING:
     from rlinf.runners.embodied_sft.dagger import DatasetAggregation
 
 
-def evaluation(cfg: EmbodiedSFTConfig, cluster: Cluster, policy: EvaluatedPolicy) -> EmbodiedEvalRunner:
-    """Launches rollout and env workers."""
-    return play(evaluation_config(cfg), cluster, policy)
-
-
-@register_task_type("embodied_sft", config=EmbodiedSFTConfig, rules=EMBODIED_SFT, evaluation=evaluation, check=check_data)
+@register_task_type(
+    "embodied_sft",
+    config=EmbodiedSFTConfig,
+    rules=EMBODIED_SFT,
+    evaluation=evaluation,
+    check=check_data,
+    evaluated=evaluation_config,
+)
 def embodied_sft(cfg: EmbodiedSFTConfig, cluster: Cluster, folder: RunFolder) -> SFTRunner:
     """Launches the actors; rollout and env workers follow when training is over."""
     from rlinf.runners.embodied_sft.actor_worker import PolicySFTActor
 
     def played(checkpoint: Path) -> EvalReport[Any]:
-        runner = evaluation(cfg, cluster, EvaluatedPolicy.of(peek_checkpoint(checkpoint)))
+        runner = evaluation(evaluation_config(cfg), cluster, EvaluatedPolicy.of(peek_checkpoint(checkpoint)))
         runner.init_workers()
         return runner.run()
 

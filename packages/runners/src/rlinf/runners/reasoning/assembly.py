@@ -9,7 +9,7 @@ from rlinf.core.protocols import Cluster, WorkerGroup
 from rlinf.core.worker import Worker
 from rlinf.runners.checkpoints.run_folder import RunFolder
 from rlinf.runners.evaluation.policy import EvaluatedPolicy
-from rlinf.runners.reasoning.evaluation import ReasoningEvalRunner, held_out
+from rlinf.runners.reasoning.evaluation import ReasoningEvalRunner
 from rlinf.runners.reasoning.runner import ReasoningRunner
 from rlinf.runners.reasoning.schema import ReasoningConfig
 from rlinf.runners.sft.schema import SFTConfig
@@ -25,7 +25,6 @@ def evaluated(
     supervisors: Mapping[str, Any] | None = None,
 ) -> ReasoningEvalRunner:
     """Launches rollout and reward workers of these classes; the warm start of a recipe is training, and left out."""
-    held_out(cfg)  # its evaluator would refuse it when the workers run
     return ReasoningEvalRunner(cfg=cfg, policy=policy, **launch_all(cfg, cluster, workers, supervisors=supervisors))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from rlinf.core.capabilities import HasFingerprint
 from rlinf.core.errors import ConfigError
@@ -20,7 +20,7 @@ from rlinf.runners.reasoning.generation.jobs import GenerationJobs
 from rlinf.runners.reasoning.generation.prompt_groups import JobSpec, PromptGroup
 from rlinf.runners.reasoning.generation.prompt_lengths import fitting_prompts
 from rlinf.runners.reasoning.generation.worker_groups import WorkerGroups
-from rlinf.runners.reasoning.language import check_corpus, problems_of
+from rlinf.runners.reasoning.language import check_corpus, check_template, problems_of
 from rlinf.runners.reasoning.schema import ReasoningConfig
 from rlinf.runners.reasoning.transcripts import write_transcripts
 from rlinf.runners.reporting.phases import Phases
@@ -124,13 +124,21 @@ class ReasoningEvaluator:
 
 
 def check_problems(cfg: ReasoningConfig) -> None:
-    """Refuses problems that the model's tokens can't write, or too few held out, before a worker or a warm start begins.
+    """Refuses problems that the model's tokens or chat template can't write, or too few held out, before a worker or a warm start.
 
     Raises:
-        ConfigError: with the characters that it lacks; or there are fewer validation problems than are asked for.
+        ConfigError: with the characters that it lacks, or the messages; or there are fewer validation problems than are asked for.
     """
     check_corpus(cfg.actor.model, cfg.data.task)
     held_out(cfg)
+    check_template(cfg, get_args(Split))
+
+
+def check_asked(cfg: ReasoningConfig) -> ReasoningConfig:
+    """The same of an evaluation alone, whose configuration is that of the run."""
+    held_out(cfg)
+    check_template(cfg, (_SPLIT,))
+    return cfg
 
 
 def held_out(cfg: ReasoningConfig) -> int:

@@ -168,6 +168,21 @@ def check_corpus(model: ModelSection, task: TaskConfig) -> None:
         model.config.check_corpus(lambda: _texts(problems_of(task, "train")))
 
 
+def check_template(cfg: ReasoningConfig, splits: Sequence[Split]) -> None:
+    """Refuses a chat template that can't write the first problem of a split, before a worker starts.
+
+    Of the first one alone, as rollout workers write all; where prompts are texts no tokenizer is loaded, which takes seconds.
+
+    Raises:
+        ConfigError: see `rendered`.
+    """
+    firsts = [cfg.prepared(problems_of(cfg.data.task, split)[0]) for split in splits]
+    chats = [problem for problem in firsts if not isinstance(problem.prompt, str)]
+    tokenizer = build_tokenizer(cfg.actor.model, cfg.data.task) if chats else None
+    for problem in chats:
+        prompt_text(cast("Tokenizer", tokenizer), problem)
+
+
 def build_policy(cfg: ReasoningConfig, *, starting_weights: bool, rollout: bool = False) -> Any:
     """The policy, with its own weights or those that the run starts from; for equal configurations the same.
 

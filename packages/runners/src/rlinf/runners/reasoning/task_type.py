@@ -9,7 +9,7 @@ from rlinf.core.protocols import Cluster
 from rlinf.runners.checkpoints.run_folder import RunFolder
 from rlinf.runners.evaluation.policy import EvaluatedPolicy
 from rlinf.runners.reasoning.assembly import evaluated, trained
-from rlinf.runners.reasoning.evaluation import ReasoningEvalRunner, check_problems
+from rlinf.runners.reasoning.evaluation import ReasoningEvalRunner, check_asked, check_problems
 from rlinf.runners.reasoning.rules import REASONING
 from rlinf.runners.reasoning.runner import ReasoningRunner
 from rlinf.runners.reasoning.schema import ReasoningConfig
@@ -24,7 +24,9 @@ def evaluation(cfg: ReasoningConfig, cluster: Cluster, policy: EvaluatedPolicy) 
     return evaluated(cfg, cluster, policy, {"rollout": ReasoningRolloutWorker, "reward": RewardWorker})
 
 
-@register_task_type("reasoning", config=ReasoningConfig, rules=REASONING, evaluation=evaluation, check=check_problems)
+@register_task_type(
+    "reasoning", config=ReasoningConfig, rules=REASONING, evaluation=evaluation, check=check_problems, evaluated=check_asked
+)
 def reasoning(cfg: ReasoningConfig, cluster: Cluster, folder: RunFolder) -> ReasoningRunner:
     """All workers of a reasoning run, after its warm start."""
     from rlinf.runners.reasoning.reward_worker import RewardWorker

@@ -59,10 +59,13 @@ def slot_layout(cfg: PlayedConfig, env_ranks: int, rollout_ranks: int = 1) -> Ma
     Raises:
         ConfigError: there are more env workers than groups, or more rollout workers than slots.
     """
-    train, evaluation, stages = cfg.env.train, cfg.env.eval, cfg.rollout.pipeline_stage_num
-    slots: dict[Mode, tuple[Slot, ...]] = {
-        "train": tuple(layout(train.total_num_envs, ranks=env_ranks, stages=stages, group_size=train.group_size)),
-        "eval": tuple(layout(evaluation.total_num_envs, ranks=env_ranks, stages=stages, place="env.eval")),
-    }
-    refuse_idle_rollout(rollout_ranks, env_ranks=env_ranks, slots=len(slots["train"]), stages=stages)
-    return slots
+    train, stages = cfg.env.train, cfg.rollout.pipeline_stage_num
+    trained = tuple(layout(train.total_num_envs, ranks=env_ranks, stages=stages, group_size=train.group_size))
+    refuse_idle_rollout(rollout_ranks, env_ranks=env_ranks, slots=len(trained), stages=stages)
+    return {"train": trained, "eval": evaluation_slots(cfg, env_ranks)}
+
+
+def evaluation_slots(cfg: PlayedConfig, env_ranks: int) -> tuple[Slot, ...]:
+    """The slots of evaluation, which are there without training, too."""
+    stages = cfg.rollout.pipeline_stage_num
+    return tuple(layout(cfg.env.eval.total_num_envs, ranks=env_ranks, stages=stages, place="env.eval"))

@@ -113,6 +113,22 @@ def test_explain_tells_what_went() -> None:
     assert line in said.splitlines()
 
 
+@pytest.mark.parametrize(
+    ("key", "means"),
+    [
+        ("runner.seed", "The source of all randomness of the run."),
+        ("actor.model.hidden_sizes", "Units of each hidden layer"),  # of what `model_type` chose
+        ("env.train.init_params.task_id", "A registered task"),
+    ],
+)
+def test_a_single_key_is_explained_by_what_it_means(key: str, means: str) -> None:
+    composition = compose_recipe(CONFIG, "maniskill_ppo_mlp")
+    said = explain_run(read_embodied(composition.data), composition.provenance, key).splitlines()
+    assert said[0].startswith(f"{key} = ")
+    assert said[1].startswith(f"  {means}")
+    assert len(said) == 2
+
+
 def test_an_evaluation_replaces_them_too(tmp_path: Path) -> None:
     folder = tmp_path / "run/checkpoints/global_step_1"
     folder.parent.mkdir(parents=True)

@@ -6,19 +6,15 @@ uv run tools/key_reference.py --check    exits with 1 if a page is not what it w
 
 from __future__ import annotations
 
-import ast
 import dataclasses
-import functools
-import inspect
 import os
 import re
 import sys
-import textwrap
-import typing
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
+from rlinf.core.config.meanings import attributes
 from rlinf.core.registry import SANDBOXES, Registry
 from rlinf.runners import TASK_TYPES
 from rlinf.runners.config.sections import chosen_fields, keyed_fields, listed_type, section_type
@@ -34,40 +30,14 @@ INTRODUCTION = """# Keys of a recipe with `task_type: {name}`
 
 What `{config}` accepts. Every key can be set in a recipe or on the command line (`key=value`). An unknown key, a wrong type, a
 missing value or a number that is not finite is refused by name, and so is what does not fit the rest of the recipe.
-`rlinf config recipe.yaml --explain KEY` says what a recipe sets, and where. What a name chooses brings keys of its own: they
-are in [another page](keys-choices.md). `uv run tools/key_reference.py` writes both.
+`rlinf config recipe.yaml --explain KEY` says what a recipe sets, where, and what a key means. What a name
+chooses brings keys of its own: they are in [another page](keys-choices.md). `uv run tools/key_reference.py` writes both.
 """
 CHOICES = """# Keys of what is chosen by name
 
 The parameters of every model, environment, loss and so on, at the place where the first kind of run that has it reads them.
 What is not listed has none. `uv run tools/key_reference.py` writes this page.
 """
-
-
-@dataclasses.dataclass(frozen=True)
-class Attribute:
-    """A field as it is written."""
-
-    annotation: str
-    meaning: str
-
-
-@functools.cache
-def attributes(cls: type[Any]) -> dict[str, Attribute]:
-    """The fields of a dataclass, those that it inherits too, by their names."""
-    # A copy: what is remembered of a class is shared by all that inherit from it.
-    found = dict(attributes(cls.__mro__[1])) if dataclasses.is_dataclass(cls.__mro__[1]) else {}
-    (node,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
-    assert isinstance(node, ast.ClassDef)
-    for statement, after in zip(node.body, [*node.body[1:], None], strict=True):
-        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-            documented = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
-            text = str(typing.cast("Any", after).value.value) if documented else ""
-            name = statement.target.id
-            before = found.get(name)
-            meaning = " ".join(text.split()) or (before.meaning if before else "")
-            found[name] = Attribute(ast.unparse(statement.annotation), meaning)
-    return found
 
 
 def rows(cls: type[Any], place: str) -> Iterator[str]:

@@ -26,7 +26,16 @@ from rlinf.core.worker import Worker
 from rlinf.runners.checkpoints.run_folder import RunFolder
 from rlinf.runners.config.rules import Rule, apply, work_can_move
 from rlinf.runners.config.schema import RunConfig
-from rlinf.runners.config.sections import Section, inherited_names, keyed_fields, read_sections, resolved, section_type, subsection
+from rlinf.runners.config.sections import (
+    Section,
+    inherited_names,
+    keyed_fields,
+    meaning,
+    read_sections,
+    resolved,
+    section_type,
+    subsection,
+)
 from rlinf.runners.evaluation.policy import EvaluatedPolicy
 
 C = TypeVar("C", bound=RunConfig)
@@ -224,14 +233,15 @@ def task_type_of(data: Section, own: Section | None = None) -> TaskType:
 
 
 def explain_run(cfg: RunConfig, provenance: Provenance, key: str) -> str:
-    """One line per value at or below `key`, with where it came from; "" explains all."""
+    """One line per value at or below `key`, with where it came from, and what a single value means; "" explains all."""
     inherited: dict[str, str] = {}
     for field in keyed_fields(type(cfg)):
         inner, _ = section_type(type(cfg), field.name)
         if inner is not None:
             for name, (other, names) in inherited_names(inner, subsection(cfg.source, field.name), field.name).items():
                 inherited |= {f"{field.name}.{name}.{each}": f"as {field.name}.{other}.{each}" for each in names}
-    return explain(resolved(cfg), {**inherited, **provenance}, key)
+    said, means = explain(resolved(cfg), {**inherited, **provenance}, key), meaning(cfg, key)
+    return f"{said}\n  {means}" if means and "\n" not in said else said
 
 
 def _importable() -> Iterator[TaskType]:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar, Union, cast
 
+from rlinf.core.config.meanings import summary
 from rlinf.core.errors import ConfigError, did_you_mean, each_fault, refuse
 
 T = TypeVar("T")
@@ -94,7 +95,9 @@ def _read_dataclass(
         if name in mapping:
             values[name] = _convert(hints[name], mapping[name], _join(place, name), faults)
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            faults.append(ConfigError(_join(place, name), "missing", f"Expected {_describe(hints[name])}."))
+            expected = f"Expected {_describe(hints[name])}"
+            meaning = summary(cls, name)
+            faults.append(ConfigError(_join(place, name), "missing", f"{expected}: {meaning}" if meaning else f"{expected}."))
     # Without all values, `__post_init__` would complain of what is no fault.
     if len(faults) > before:
         return None

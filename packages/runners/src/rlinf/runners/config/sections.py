@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import Field
 from typing import Any, TypeVar, cast
 
+from rlinf.core.config.meanings import attributes
 from rlinf.core.config.reading import Refused, field_names, field_types, read
 from rlinf.core.errors import ConfigError, did_you_mean, each_fault, refuse, with_remedies
 from rlinf.runners.config.compat import ELSEWHERE, OTHERWISE
@@ -262,6 +263,23 @@ def resolved(config: object) -> dict[str, Any]:
         else:
             plain[field.name] = value
     return plain
+
+
+def meaning(config: object, key: str) -> str:
+    """What a key means, as the field of its section says; "" if there is none that says it."""
+    name, _, below = key.partition(".")
+    for field in keyed_fields(type(config)):
+        value = getattr(config, field.name)
+        inner = dataclasses.is_dataclass(value) and not isinstance(value, type)
+        if field.metadata.get("merged") and inner:
+            if said := meaning(value, key):
+                return said
+        elif field.name == name and below:
+            return meaning(value, below) if inner else ""
+        elif field.name == name:
+            found = attributes(type(config)).get(name)
+            return found.meaning if found else ""
+    return ""
 
 
 def chosen_parts(config: object, place: str = "", *, trains: bool = False) -> Iterator[tuple[str, bool, Any]]:

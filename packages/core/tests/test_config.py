@@ -121,7 +121,7 @@ def test_missing_key() -> None:
         ("weights", {0.5: 1}, "actor.weights: expected text as keys, found 0.5 (float). Write it in quotes: '0.5'."),
         ("extra", {True: 0.5}, "actor.extra: expected text as keys, found True (bool). Write it in quotes: 'True'."),
         ("layers", [{"lr": 1}, {}], "actor.layers[1].lr: missing. Expected a number."),
-        ("optimizer", 3, "actor.optimizer: expected a section with keys ['lr', 'betas'], found 3"),
+        ("optimizer", 3, "actor.optimizer: expected a section, found 3. Its keys are lr, betas."),
         ("optimizer", {"lr": True}, "actor.optimizer.lr: expected a number, found True (bool)"),
         ("optimizer", {"lr": 1, "betas": [1]}, "actor.optimizer.betas: expected 2 values, found 1"),
         ("strategy", "fdsp", "actor.strategy: no choice 'fdsp'. Did you mean 'fsdp'? Choices: ddp, fsdp."),

@@ -56,6 +56,23 @@ def test_explain_of_an_unknown_key_has_the_nearest() -> None:
         explain(Config(), PROVENANCE, "optimizer.lrr")
 
 
+@pytest.mark.parametrize(
+    ("key", "meant", "listed"),
+    [
+        ("some.unknown", "", "Keys: extra, optimizer, seed"),
+        ("optimzer", "Did you mean 'optimizer'? ", "Keys: extra, optimizer, seed"),
+        ("optimizer.rate", "", "Keys of optimizer: betas, lr"),
+        ("actor.lr", "Did you mean 'optimizer.lr'? ", "Keys: extra, optimizer, seed"),
+        ("optimizer.lr.x", "Did you mean 'optimizer.lr'? ", "Keys of optimizer: betas, lr"),
+    ],
+)
+def test_an_unknown_key_lists_the_keys_of_its_section_alone(key: str, meant: str, listed: str) -> None:
+    with pytest.raises(UnknownName) as caught:
+        explain(Config(), PROVENANCE, key)
+    said = f"{key}: no such key in the configuration. {meant}{listed}. The name of a section lists all below it."
+    assert str(caught.value) == said
+
+
 def test_explain_tells_what_was_dropped() -> None:
     provenance = {"env.init_params.task_id": f"{DROPPED}'gymnasium' has no such parameter (a.yaml)"}
     config = {"env": {"env_type": "gymnasium", "init_params": {}}}

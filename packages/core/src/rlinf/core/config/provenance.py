@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from rlinf.core.errors import UnknownName, did_you_mean
+from rlinf.core.errors import UnknownName, nearest
 
 Provenance = Mapping[str, str]
 """Dotted path → origin ("command line", "maniskill_ppo_mlp.yaml"). A path that is absent has its schema's default."""
@@ -53,8 +53,22 @@ def explain(config: object, provenance: Provenance, key: str) -> str:
     dropped = [path for path, text in provenance.items() if text.startswith(DROPPED) and _below(path, key)]
     lines += [f"{path}: {provenance[path]}" for path in dropped]
     if not lines:
-        raise UnknownName(key, "no such key in the configuration", did_you_mean(key, list(flat)))
+        raise UnknownName(key, "no such key in the configuration", _nearby(key, list(flat)))
     return "\n".join(lines)
+
+
+def _nearby(key: str, paths: Sequence[str]) -> str:
+    """The key that was probably meant, and what the section that it names has; a whole configuration would fill screens."""
+    section, _, name = key.rpartition(".")
+    while section and not any(path.startswith(f"{section}.") for path in paths):
+        section, _, name = section.rpartition(".")
+    begin = f"{section}." if section else ""
+    names = sorted({path[len(begin) :].partition(".")[0] for path in paths if path.startswith(begin)})
+    # One of the same name in another section is as likely as one that is spelled alike.
+    same = [path for path in paths if path.rpartition(".")[2] == key.rpartition(".")[2]]
+    meant = same if len(same) == 1 else [f"{begin}{guess}" for guess in (nearest(name, names),) if guess]
+    hint = f"Did you mean '{meant[0]}'? " if meant else ""
+    return f"{hint}Keys{section and f' of {section}'}: {', '.join(names)}. The name of a section lists all below it."
 
 
 def _below(path: str, key: str) -> bool:

@@ -75,7 +75,7 @@ def _read_dataclass(
     refused: Refused = MappingProxyType({}),
 ) -> object:
     if not isinstance(data, Mapping):
-        faults.append(ConfigError(place, f"expected a section with keys {field_names(cls)}, found {data!r}"))
+        faults.append(ConfigError(place, f"expected a section, found {data!r}", f"Its keys are {', '.join(field_names(cls))}."))
         return None
     mapping = cast("Mapping[str, Any]", data)
     hints = field_types(cls)

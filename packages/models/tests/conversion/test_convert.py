@@ -243,6 +243,8 @@ def test_what_can_not_be_done_is_said(tmp_path, policy, text):
         ([str(tmp_path / "nowhere"), out, "--to", "hf"], "^SOURCE: there is nothing at '.*nowhere'"),
         ([run, str(tmp_path / "file"), "--to", "full_weights"], r"^TARGET: '.*file' is there already\. .*--overwrite"),
         ([run, str(tmp_path / "file/x"), "--to", "full_weights"], "^TARGET: '.*x' can't be made, as '.*file' is no folder"),
+        ([run, "/proc/x/y", "--to", "safetensors"], "^TARGET: '/proc/x/y' can't be made, as '/proc' is not writable"),
+        ([run, "/proc/x.pt", "--to", "full_weights"], r"^TARGET: '/proc/x\.pt' can't be made, as '/proc' is not writable"),
         ([run, out, "--to", "hf", "--like", str(tmp_path / "nowhere")], "^--like: there is no folder '.*nowhere'"),
         ([run, out, "--to", "safetensors", "actins=3"], "^rlinf convert: a checkpoint .* needs no parameter, found 'actins'"),
     ):
@@ -250,7 +252,10 @@ def test_what_can_not_be_done_is_said(tmp_path, policy, text):
             convert(args)
 
 
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), SafetensorError("I/O error: No space left on device")])
+@pytest.mark.parametrize(
+    "error",
+    [OSError(28, "No space left on device", "/somewhere/.never.1.part"), SafetensorError("I/O error: No space left on device")],
+)
 @pytest.mark.parametrize("to", ["safetensors", "full_weights"])
 def test_a_full_disk_is_said_in_a_line(tmp_path, monkeypatch, policy, error, to):
     def full(*args, **kwargs):
@@ -259,6 +264,7 @@ def test_a_full_disk_is_said_in_a_line(tmp_path, monkeypatch, policy, error, to)
     run = str(run_of(tmp_path, policy, {"model_type": "mlp_policy", **MLP}))
     monkeypatch.setattr("rlinf.models.checkpoints.tensors._save", full)
     monkeypatch.setattr(torch, "save", full)
-    with pytest.raises(CheckpointError, match=r"^.*never: can't be written \(.*No space left on device.*\)\. Make room"):
+    with pytest.raises(CheckpointError, match=r"^.*never: can't be written \(.*No space left on device\)\. Make room") as caught:
         convert([run, str(tmp_path / "never"), "--to", to])
+    assert ".part" not in str(caught.value)
     assert not (tmp_path / "never").exists()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from rlinf.core.config.arguments import ArgumentParser, key_value
 from rlinf.core.errors import CheckpointError, ConfigError, did_you_mean
@@ -45,7 +45,9 @@ def convert(args: Sequence[str]) -> int:
     try:
         written = write_target(request)
     except (OSError, SafetensorError) as error:
-        raise CheckpointError(str(request.target), f"can't be written ({error})", "Make room, or name another place.") from error
+        # The file that it names is a temporary one.
+        reason = error.strerror or error if isinstance(error, OSError) else error
+        raise CheckpointError(str(request.target), f"can't be written ({reason})", "Make room, or name another place.") from error
     sys.stdout.write(f"{source.described} at {source.path}\n{given.target}: {written.tensors} tensors as {given.to}\n")
     if written.left_out:
         sys.stdout.write(f"left out, as the format has no place for them: {', '.join(written.left_out)}\n")
@@ -59,6 +61,10 @@ def _refuse_paths(source: Path, target: Path, *, overwrite: bool) -> None:
     if target.exists() and not overwrite:
         raise ConfigError("TARGET", f"'{target}' is there already", "Name another place, or set --overwrite.")
     parent = next(each for each in target.absolute().parents if each.exists())
-    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+    try:
+        # What a system says of rights is not all: nobody writes to /proc, and nothing below a file.
+        with TemporaryFile(dir=parent):
+            pass
+    except OSError as error:
         problem = f"'{target}' can't be made, as '{parent}' is {'not writable' if parent.is_dir() else 'no folder'}"
-        raise ConfigError("TARGET", problem, "Name another place.")
+        raise ConfigError("TARGET", problem, "Name another place.") from error

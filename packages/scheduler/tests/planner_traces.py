@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rlinf.scheduler.trace import Span
 from rlinf.scheduler.trace.chrome import write
-from rlinf.scheduler.trace.reading import CORES, VIRTUAL_DEVICES
+from rlinf.scheduler.trace.reading import CORES, PLACEMENT, VIRTUAL_DEVICES
 
 MS = 1_000_000
 STEPS = 4
@@ -67,4 +67,4 @@ def trace(
             span("call", "env[0]", aside, end + actor_ms - max(actor_ms, aside_ms), end + min(actor_ms, aside_ms))
         at = end + actor_ms + 5
     placed = devices or {"env": [[rank] for rank in range(ranks)], "rollout": [[rank] for rank in range(ranks)], "actor": [[0]]}
-    return write(folder / "trace.json", recorded, {"start_ns": 0, "placement": placed, VIRTUAL_DEVICES: virtual, CORES: cores})
+    return write(folder / "trace.json", recorded, {"start_ns": 0, PLACEMENT: placed, VIRTUAL_DEVICES: virtual, CORES: cores})

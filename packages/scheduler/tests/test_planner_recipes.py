@@ -18,9 +18,9 @@ from rlinf.scheduler.planner.commands import Situation, changed, expect_known
 from rlinf.scheduler.planner.fitting import fitted
 from rlinf.scheduler.planner.memory import memory_of, peaks
 from rlinf.scheduler.planner.simulation.simulator import Options
-from rlinf.scheduler.trace import Span, placement
+from rlinf.scheduler.trace import Span
 from rlinf.scheduler.trace.chrome import write
-from rlinf.scheduler.trace.reading import RESIDENT, shared_cores, virtual_devices
+from rlinf.scheduler.trace.reading import CORES, RESIDENT, VIRTUAL_DEVICES, about
 
 
 def test_a_profile_from_a_trace(tmp_path: Path) -> None:
@@ -57,10 +57,10 @@ def test_a_trace_of_virtual_accelerators_says_so(tmp_path: Path) -> None:
     }
     with Cluster(cluster_cfg=section) as cluster:
         Worker.create_group().launch(cluster, name="actor")
-    assert virtual_devices(tmp_path / "t.json")
-    assert shared_cores(tmp_path / "t.json") == 3
-    assert not virtual_devices(trace(tmp_path, 1))
-    assert shared_cores(trace(tmp_path, 1)) == 0
+        assert about(next(tmp_path.glob("*.parts"))) == {"placement": {"actor": [[0]]}, VIRTUAL_DEVICES: True, CORES: 3}
+    known = about(tmp_path / "t.json")
+    assert (known["placement"], known[VIRTUAL_DEVICES], known[CORES]) == ({"actor": [[0]]}, True, 3)
+    assert not about(trace(tmp_path, 1))[VIRTUAL_DEVICES]
 
 
 def test_memory_by_state_and_the_times_of_moves(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_a_traced_run_says_where_it_was(tmp_path: Path) -> None:
     with Cluster(cluster_cfg=section) as cluster:
         for name in ("actor", "env"):
             Worker.create_group().launch(cluster, name=name, placement_strategy=cluster.placement.get_strategy(name))
-    assert placement(tmp_path / "trace.json") == {"actor": [[0], [1]], "env": [[0, 1]]}
+    assert about(tmp_path / "trace.json")["placement"] == {"actor": [[0], [1]], "env": [[0, 1]]}
 
 
 def test_what_if(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ from rlinf.scheduler.planner.layout import Machine, Slot
 from rlinf.scheduler.planner.memory import memory_of, peaks
 from rlinf.scheduler.planner.workload import Channel, Component, Loop, Workload
 from rlinf.scheduler.trace.flow import SECOND, Flow
-from rlinf.scheduler.trace.reading import placement, shared_cores, spans, trace_file, virtual_devices
+from rlinf.scheduler.trace.reading import CORES, PLACEMENT, VIRTUAL_DEVICES, about, spans, trace_file
 from rlinf.scheduler.trace.spans import Span
 from rlinf.scheduler.trace.steps import Steps
 from rlinf.scheduler.transport.transport import DRIVER
@@ -92,7 +92,7 @@ def fitted(paths: Sequence[str | Path]) -> list[Observed]:
             layout={name: run.slots[name] for name in workload.order},
             step_s=tuple(run.step_s),
             on_nodes=tuple(sorted(run.on_nodes)),
-            virtual=virtual_devices(run.path),
+            virtual=run.virtual,
             cores=run.cores,
         )
         for run in runs
@@ -128,7 +128,7 @@ def _component(name: str, runs: Sequence[_Run], samples: _Samples) -> Component:
             if each == name
         },
         lockstep=name in runs[0].sinks,
-        memory=memory_of([(run.slots[name], run.parts[name]) for run in runs], virtual=virtual_devices(runs[0].path)),
+        memory=memory_of([(run.slots[name], run.parts[name]) for run in runs], virtual=runs[0].virtual),
         load_s=load_s,
         offload_s=offload_s,
         leaves=load_s + offload_s > 0,
@@ -141,15 +141,17 @@ class _Run:
 
     def __init__(self, path: str | Path) -> None:
         self.path = trace_file(path)
-        # A trace of before it was noted had the cores of this machine, as far as anybody knows.
-        self.cores = shared_cores(self.path) or (own_cores() if virtual_devices(self.path) else 0)
+        # A trace that does not say had the cores of this machine, as far as anybody knows.
+        known = about(self.path)
+        self.virtual = bool(known.get(VIRTUAL_DEVICES))
+        self.cores: int = known.get(CORES) or (own_cores() if self.virtual else 0)
         recorded = [span for span in spans(self.path) if span.status == "ok" and span.group != DRIVER]
         calls = [span for span in recorded if span.kind == "call" and not span.name.startswith("_")]
         self._steps = Steps.find(recorded, source=self.path)
         self.step_s = self._steps.seconds
         self._inside = [span for span in recorded if self._steps.of(span) is not None]
         calls = [span for span in calls if self._steps.of(span) is not None]
-        self.slots, timelines, self.on_nodes = _slots({span.group for span in calls}, placement(self.path), calls)
+        self.slots, timelines, self.on_nodes = _slots({span.group for span in calls}, known.get(PLACEMENT, {}), calls)
         self._calls = [span for span in calls if span.group in self.slots]
         self.parts = {name: peaks(recorded, name, timelines[name]) for name in self.slots}
         self.locking = {span.group for span in recorded if span.kind == "lock"}

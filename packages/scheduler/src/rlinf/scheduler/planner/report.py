@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from statistics import median
-
-import numpy as np
 
 from rlinf.scheduler.memory_size import memory_text
 from rlinf.scheduler.placement.grammar import PLACE
@@ -17,6 +16,7 @@ from rlinf.scheduler.planner.search import Candidate, Plan
 from rlinf.scheduler.planner.simulation.simulator import Options, Simulation, simulate
 from rlinf.scheduler.planner.timeline import draw, seconds
 from rlinf.scheduler.planner.workload import Workload
+from rlinf.scheduler.ranks import format_ranks
 from rlinf.scheduler.trace.drawing import draw as table
 
 COUNTS = (1, 2, 4)
@@ -119,24 +119,17 @@ def prediction(workload: Workload, machine: Machine, layout: Layout, options: Op
 
 def devices(simulation: Simulation, layout: Layout) -> str:
     """Use and peak memory; devices that look the same share a line."""
-    peaks = np.asarray(simulation.memory.per_device)
     rows: list[tuple[str, str, str, str]] = []
-    start = 0
-    use = simulation.utilisation
 
-    def looks(device: int) -> tuple[object, ...]:
-        here = tuple(name for name, slot in layout.items() if slot.start <= device < slot.end)
+    def looks(device: int) -> tuple[list[str], str, float]:
+        here = [name for name, slot in layout.items() if slot.start <= device < slot.end]
         # As it is printed: what looks the same shares a line.
-        return here, round(float(use[device]), 2), float(peaks[device])
+        return here, f"{simulation.utilisation[device]:.0%}", simulation.memory.per_device[device]
 
-    for device in range(1, len(use) + 1):
-        if device < len(use) and looks(device) == looks(start):
-            continue
-        here, share, peak = looks(start)
-        names = ", ".join(here) if isinstance(here, tuple) else ""  # pyright: ignore[reportUnknownArgumentType]
-        taken = memory_text(peak) if isinstance(peak, float) and peak else "not in the profile" if here else "-"
-        rows.append((str(start) if device == start + 1 else f"{start}-{device - 1}", f"{share:.0%}", taken, names or "idle"))
-        start = device
+    for (here, share, peak), group in groupby(range(len(simulation.utilisation)), key=looks):
+        alike = list(group)
+        taken = memory_text(peak) if peak else "not in the profile" if here else "-"
+        rows.append((format_ranks(alike), share, taken, ", ".join(here) or "idle"))
     head = ("device", "works", "peak memory", "components")
     shown = rows if len(rows) <= 16 else [*rows[:8], ("…", "", "", f"{len(rows) - 16} more"), *rows[-8:]]
     return table(head, shown)

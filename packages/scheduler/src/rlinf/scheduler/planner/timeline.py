@@ -13,7 +13,7 @@ from rlinf.scheduler.planner.simulation.simulator import Options, Simulation, si
 from rlinf.scheduler.planner.workload import Workload
 from rlinf.scheduler.trace.chrome import write
 from rlinf.scheduler.trace.flow import SECOND
-from rlinf.scheduler.trace.reading import STEP_ENDS
+from rlinf.scheduler.trace.reading import PLACEMENT, STEP_ENDS
 from rlinf.scheduler.trace.spans import Span
 
 METHOD = "step"
@@ -55,8 +55,9 @@ def write_trace(workload: Workload, machine: Machine, layout: Layout, options: O
     """
     simulation = simulate(workload, machine, layout, replace(options, steps=max(STEPS, options.simulated(workload))))
     placed = {name: [list(range(low, high)) for low, high in timelines] for name, timelines in simulation.timelines.items()}
-    about: dict[str, object] = {"start_ns": 0, "simulated": True, "full": [], "placement": placed}
-    return write(path, spans_of(simulation), {**about, STEP_ENDS: [round(end * SECOND) for end in simulation.ends_s]})
+    ends = [round(end * SECOND) for end in simulation.ends_s]
+    known = {"start_ns": 0, "simulated": True, "full": [], PLACEMENT: placed, STEP_ENDS: ends}
+    return write(path, spans_of(simulation), known)
 
 
 def draw(simulation: Simulation, layout: Layout, *, step: int = -1, width: int = WIDTH) -> str:

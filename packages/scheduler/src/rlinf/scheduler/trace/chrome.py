@@ -13,16 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rlinf.core.errors import RLinfError
-from rlinf.scheduler.trace.reading import (
-    CORES,
-    VIRTUAL_DEVICES,
-    is_full,
-    part_spans,
-    parts,
-    placement,
-    shared_cores,
-    virtual_devices,
-)
+from rlinf.scheduler.trace.reading import about, is_full, part_spans, parts
 from rlinf.scheduler.trace.recorder import FORMAT, counted
 from rlinf.scheduler.trace.spans import Span
 
@@ -47,28 +38,23 @@ def merge(folder: str | Path, path: str | Path) -> Path:
     if not found:
         raise RLinfError(f"trace '{folder}'", "no process has recorded anything there")
     base = min(part.start + part.shift for part in found)
-    about: dict[str, Any] = {"start_ns": base, "started": _started(found[0].path)}
-    about["full"] = [part.process for part in found if is_full(part)]
-    placed = placement(folder)
-    if placed:
-        about["placement"] = placed
-    if virtual_devices(folder):
-        about |= {VIRTUAL_DEVICES: True, CORES: shared_cores(folder)}
-    return write(path, (span for part in found for span in part_spans(part)), about)
+    full = [part.process for part in found if is_full(part)]
+    known = {"start_ns": base, "started": _started(found[0].path), "full": full, **about(folder)}
+    return write(path, (span for part in found for span in part_spans(part)), known)
 
 
-def write(path: str | Path, recorded: Iterable[Span], about: Mapping[str, Any]) -> Path:
+def write(path: str | Path, recorded: Iterable[Span], known: Mapping[str, Any]) -> Path:
     """Writes spans to one file, whoever made them.
 
     Args:
         path: the file; replaced if it exists.
         recorded: the spans, in any order.
-        about: what else is known of the run; `start_ns` is when it began, by the clock of the spans.
+        known: what else is known of the run; `start_ns` is when it began, by the clock of the spans.
 
     Raises:
         OSError: the file can't be written; nothing is left of it.
     """
-    events = _Events(about["start_ns"])
+    events = _Events(known["start_ns"])
     target = Path(path)
     # Beside the target, so that it takes its place in one step, and with the process id, as others may write it, too.
     unfinished = target.with_name(f"{target.name}.{os.getpid()}.tmp")
@@ -79,7 +65,7 @@ def write(path: str | Path, recorded: Iterable[Span], about: Mapping[str, Any]) 
             for event in (event for span in recorded for event in events.of(span)):
                 file.write(between + json.dumps(event, separators=(",", ":")))
                 between = ",\n"
-            file.write(f'\n], "displayTimeUnit": "ms", "otherData": {json.dumps({"format": FORMAT, **about})}}}\n')
+            file.write(f'\n], "displayTimeUnit": "ms", "otherData": {json.dumps({"format": FORMAT, **known})}}}\n')
         unfinished.replace(target)
     except BaseException:
         unfinished.unlink(missing_ok=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from rlinf.scheduler.trace.drawing import draw
@@ -96,16 +96,19 @@ class Flow:
     @classmethod
     def from_spans(cls, recorded: Iterable[Span]) -> Flow:
         """The flow that spans show, in whatever order they come."""
-        calls: dict[tuple[str, str], _Calls] = {}
+        calls: dict[tuple[str, str], list[Span]] = {}
         pairs: dict[int, _Item] = {}
         for span in recorded:
             if span.kind == "call":
-                calls.setdefault((span.group, span.name), _Calls()).add(span)
+                calls.setdefault((span.group, span.name), []).append(span)
             # Only the two ends of an item's way name it: its put or send, and its get or recv.
             for number in span.ids:
                 pairs.setdefault(number, _Item()).add(span)
-        nodes = tuple(calls[key].node(*key) for key in sorted(calls))
-        return cls(nodes, _edges(pairs))
+        edges: dict[tuple[str, str, str, str], list[_Item]] = {}
+        for item in pairs.values():
+            edges.setdefault(item.edge(), []).append(item)
+        nodes = tuple(_node(*key, calls[key]) for key in sorted(calls))
+        return cls(nodes, tuple(_edge(*key, edges[key]) for key in sorted(edges)))
 
     def describe(self) -> str:
         """The flow as two tables: methods with their costs, and transfers with theirs."""
@@ -143,40 +146,6 @@ class Flow:
 
 
 @dataclass(slots=True)
-class _Calls:
-    """Sums over the calls of one method."""
-
-    ranks: set[int] = field(default_factory=set[int])
-    calls: int = 0
-    failed: int = 0
-    unfinished: int = 0
-    worked: int = 0
-    waited: int = 0
-
-    def add(self, span: Span) -> None:
-        self.ranks.add(span.rank)
-        self.calls += 1
-        self.failed += span.status == "failed"
-        if span.status == "unfinished":
-            self.unfinished += 1
-            return
-        self.worked += span.worked
-        self.waited += span.waited
-
-    def node(self, group: str, method: str) -> FlowNode:
-        return FlowNode(
-            group=group,
-            method=method,
-            ranks=len(self.ranks),
-            calls=self.calls,
-            failed=self.failed,
-            unfinished=self.unfinished,
-            worked_s=self.worked / SECOND,
-            waited_s=self.waited / SECOND,
-        )
-
-
-@dataclass(slots=True)
 class _Item:
     """The two ends of one item's way."""
 
@@ -197,55 +166,38 @@ class _Item:
         return self.put.group if self.put else "", self.get.group if self.get else "", kind, end.name
 
 
-@dataclass(slots=True)
-class _Transfers:
-    """Sums over the items of one edge. Nanoseconds are shared out among the items of a batch, hence fractions."""
-
-    producer_methods: set[str] = field(default_factory=set[str])
-    consumer_methods: set[str] = field(default_factory=set[str])
-    items: int = 0
-    bytes: float = 0.0
-    put_waited: float = 0.0
-    get_waited: float = 0.0
-    lay: int = 0
-
-    def add(self, item: _Item) -> None:
-        self.items += 1
-        if item.put is not None:
-            self.producer_methods.add(item.put.within)
-            self.put_waited += item.put.waited
-            self.bytes += item.put.bytes
-        if item.get is not None:
-            self.consumer_methods.add(item.get.within)
-            self.get_waited += item.get.waited / item.get.items
-            # The put knows the bytes of this item, a get only those of its batch.
-            self.bytes += 0 if item.put is not None else item.get.bytes / item.get.items
-        if item.put is not None and item.get is not None:
-            # Who asked before the item came has not let it lie.
-            self.lay += max(0, item.get.start - item.put.end)
+def _node(group: str, method: str, calls: Sequence[Span]) -> FlowNode:
+    ended = [span for span in calls if span.status != "unfinished"]
+    return FlowNode(
+        group=group,
+        method=method,
+        ranks=len({span.rank for span in calls}),
+        calls=len(calls),
+        failed=sum(span.status == "failed" for span in calls),
+        unfinished=len(calls) - len(ended),
+        worked_s=sum(span.worked for span in ended) / SECOND,
+        waited_s=sum(span.waited for span in ended) / SECOND,
+    )
 
 
-def _edges(pairs: dict[int, _Item]) -> tuple[FlowEdge, ...]:
-    sums: dict[tuple[str, str, str, str], _Transfers] = {}
-    for item in pairs.values():
-        sums.setdefault(item.edge(), _Transfers()).add(item)
-    return tuple(_edge(key, sums[key]) for key in sorted(sums))
-
-
-def _edge(key: tuple[str, str, str, str], sums: _Transfers) -> FlowEdge:
-    producer, consumer, kind, via = key
+def _edge(producer: str, consumer: str, kind: str, via: str, items: Sequence[_Item]) -> FlowEdge:
+    puts = [item.put for item in items if item.put is not None]
+    # Of a batch each item has its part. The put knows the bytes of its item, a get only those of its batch.
+    gets = [item.get for item in items if item.get is not None]
+    unknown = [item.get for item in items if item.get is not None and item.put is None]
     return FlowEdge(
         producer=producer or None,
         consumer=consumer or None,
         kind=kind,
         via=via,
-        producer_methods=tuple(sorted(sums.producer_methods - {""})),
-        consumer_methods=tuple(sorted(sums.consumer_methods - {""})),
-        items=sums.items,
-        bytes=round(sums.bytes),
-        put_waited_s=sums.put_waited / SECOND,
-        get_waited_s=sums.get_waited / SECOND,
-        lay_s=sums.lay / SECOND,
+        producer_methods=tuple(sorted({put.within for put in puts} - {""})),
+        consumer_methods=tuple(sorted({get.within for get in gets} - {""})),
+        items=len(items),
+        bytes=round(sum(put.bytes for put in puts) + sum(get.bytes / get.items for get in unknown)),
+        put_waited_s=sum(put.waited for put in puts) / SECOND,
+        get_waited_s=sum(get.waited / get.items for get in gets) / SECOND,
+        # Who asked before the item came has not let it lie.
+        lay_s=sum(max(0, item.get.start - item.put.end) for item in items if item.put and item.get) / SECOND,
     )
 
 

@@ -14,12 +14,14 @@ from rlinf.scheduler.trace.recorder import FORMAT
 from rlinf.scheduler.trace.spans import Span
 from rlinf.scheduler.transport.transport import DRIVER
 
-PLACEMENT = "placement.json"
-"""Where the driver says which accelerators each rank has."""
+PLACEMENT = "placement"
+"""Where a trace says which accelerators each rank of each group has."""
 VIRTUAL_DEVICES = "virtual_devices"
 """Where a trace says that its accelerators are virtual ones."""
 CORES = "cores"
 """Where it says how many CPU cores of a node they share."""
+ABOUT = "about.json"
+"""Where the driver writes this while the run goes on."""
 RESIDENT = "resident"
 """The part of a worker's memory that is all its process takes of its host, at the most so far."""
 STEP_ENDS = "step_ends_ns"
@@ -125,57 +127,17 @@ def spans(path: str | Path) -> Iterator[Span]:
         raise ConfigError(f"trace '{place}'", "there is no such file", _what_is_left(place))
 
 
-def placement(path: str | Path) -> dict[str, list[list[int]]]:
-    """The accelerators of each rank of each group of a traced run; nothing if the trace does not say.
+def about(path: str | Path) -> dict[str, Any]:
+    """What a trace says of its run beside its spans: `PLACEMENT`, `VIRTUAL_DEVICES`, `CORES`, `STEP_ENDS`, each if it is known.
 
     Args:
         path: as for `spans`.
     """
     place = Path(path)
-    if not place.is_dir():
-        return _about(place).get("placement", {})
-    with contextlib.suppress(OSError, ValueError):
-        return json.loads((place / PLACEMENT).read_text(encoding="utf-8"))
-    return {}
-
-
-def virtual_devices(path: str | Path) -> bool:
-    """Whether the accelerators of a traced run were virtual ones; False if the trace does not say.
-
-    Args:
-        path: as for `spans`.
-    """
-    place = Path(path)
-    return (place / VIRTUAL_DEVICES).exists() if place.is_dir() else bool(_about(place).get(VIRTUAL_DEVICES, False))
-
-
-def shared_cores(path: str | Path) -> int:
-    """CPU cores of a node, which the processes on its virtual accelerators shared; 0 if they were real ones, or it is not known.
-
-    Args:
-        path: as for `spans`.
-    """
-    place = Path(path)
-    if not place.is_dir():
-        return int(_about(place).get(CORES, 0))
-    # Traces of before it was written have an empty file.
-    with contextlib.suppress(OSError, ValueError):
-        return int((place / VIRTUAL_DEVICES).read_text(encoding="utf-8"))
-    return 0
-
-
-def step_ends(path: str | Path) -> tuple[int, ...]:
-    """When the steps of a predicted run ended, nanoseconds; () for a measured one, whose calls tell.
-
-    Args:
-        path: as for `spans`.
-    """
-    return tuple(_about(Path(path)).get(STEP_ENDS, ()))
-
-
-def _about(path: Path) -> dict[str, Any]:
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        return json.loads(path.read_text(encoding="utf-8"))["otherData"]
+        if place.is_dir():
+            return json.loads((place / ABOUT).read_text(encoding="utf-8"))
+        return json.loads(place.read_text(encoding="utf-8"))["otherData"]
     return {}
 
 

@@ -9,12 +9,13 @@ import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.scheduler.config import ClusterConfig
 from rlinf.scheduler.hardware.detection import virtual_nodes
 from rlinf.scheduler.trace.chrome import merge
-from rlinf.scheduler.trace.reading import PLACEMENT, VIRTUAL_DEVICES
+from rlinf.scheduler.trace.reading import ABOUT, CORES, PLACEMENT, VIRTUAL_DEVICES
 from rlinf.scheduler.trace.recorder import Recorder
 from rlinf.scheduler.transport.transport import DRIVER
 from rlinf.scheduler.workers.logs import Console
@@ -41,30 +42,24 @@ class Recording:
             self.folder.mkdir(parents=True)
         except OSError as error:
             raise ConfigError("cluster.tracer.path", f"can't write beside '{self.path}': {error.strerror}") from error
-        if cores is not None:
-            # What is lost with a full disk is no more than the trace.
-            with contextlib.suppress(OSError):
-                (self.folder / VIRTUAL_DEVICES).write_text(str(cores), encoding="utf-8")
         self.recorder = Recorder(self.folder, DRIVER)
         self._placed: dict[str, list[list[int]]] = {}
-
-    @classmethod
-    def of(cls, config: ClusterConfig, run: str) -> Recording | None:
-        """The recording of a run, or None if the configuration does not ask for one."""
-        if not config.tracer.enabled:
-            return None
-        path = Path(config.tracer.path or Path(config.log_dir or ".") / "trace.json")
-        nodes = virtual_nodes(config) if config.virtual_accelerators is not None else ()
-        return cls(path, run, cores=min((node.cores for node in nodes), default=None))
+        self._about: dict[str, Any] = {PLACEMENT: self._placed}
+        if cores is not None:
+            self._about |= {VIRTUAL_DEVICES: True, CORES: cores}
+        self._tell()
 
     @classmethod
     def begin(cls, config: ClusterConfig, run: str) -> tuple[Recording | None, ExitStack]:
-        """The same, with the console that shows the logs of workers; and what ends both, the recording first."""
+        """The recording of a run, None if the configuration does not ask for one; and what ends it, and the console of the logs."""
         with ExitStack() as started:
             started.callback(Console().close)
-            recording = cls.of(config, run)
-            if recording is not None:
-                started.callback(recording.end)
+            if not config.tracer.enabled:
+                return None, started.pop_all()
+            path = Path(config.tracer.path or Path(config.log_dir or ".") / "trace.json")
+            nodes = virtual_nodes(config) if config.virtual_accelerators is not None else ()
+            recording = cls(path, run, cores=min((node.cores for node in nodes), default=None))
+            started.callback(recording.end)
             return recording, started.pop_all()
 
     def placed(self, group: str, devices: Sequence[Sequence[int]]) -> None:
@@ -75,9 +70,12 @@ class Recording:
             devices: the accelerators of each rank.
         """
         self._placed[group] = [list(each) for each in devices]
+        self._tell()
+
+    def _tell(self) -> None:
         # What is lost with a full disk is no more than the trace itself, of which the recorder warns.
         with contextlib.suppress(OSError):
-            (self.folder / PLACEMENT).write_text(json.dumps(self._placed), encoding="utf-8")
+            (self.folder / ABOUT).write_text(json.dumps(self._about), encoding="utf-8")
 
     def write(self, path: str | Path | None = None) -> Path:
         """Writes the trace so far; returns where.

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rlinf.core.errors import ConfigError
 from rlinf.scheduler.trace.flow import SECOND, Flow
-from rlinf.scheduler.trace.reading import step_ends
+from rlinf.scheduler.trace.reading import STEP_ENDS, about
 from rlinf.scheduler.trace.spans import Span
 from rlinf.scheduler.transport.transport import DRIVER
 
@@ -46,7 +46,7 @@ class Steps:
         """
         ended = [span for span in recorded if span.status == "ok" and span.group != DRIVER]
         calls = [span for span in ended if span.kind == "call" and not span.name.startswith("_")]
-        known = step_ends(source)
+        known = tuple(about(source).get(STEP_ENDS, ()))
         if known:
             return cls(group=max(calls, key=lambda span: (span.end <= known[-1], span.end)).group, ends=known)
         feeding = {edge.producer for edge in Flow.from_spans(ended).edges if edge.kind == "channel"}

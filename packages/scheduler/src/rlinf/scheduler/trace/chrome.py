@@ -37,9 +37,12 @@ def merge(folder: str | Path, path: str | Path) -> Path:
     found = parts(Path(folder))
     if not found:
         raise RLinfError(f"trace '{folder}'", "no process has recorded anything there")
-    base = min(part.start + part.shift for part in found)
-    full = [part.process for part in found if is_full(part)]
-    known = {"start_ns": base, "started": _started(found[0].path), "full": full, **about(folder)}
+    known = {
+        "start_ns": min(part.start + part.shift for part in found),
+        "started": datetime.fromtimestamp(found[0].wall / 1e9, tz=UTC).isoformat(),
+        "full": [part.process for part in found if is_full(part)],
+        **about(folder),
+    }
     return write(path, (span for part in found for span in part_spans(part)), known)
 
 
@@ -152,9 +155,3 @@ def _args(span: Span) -> dict[str, Any]:
     if span.ids:
         args["ids"] = [f"{number:x}" for number in span.ids]
     return args
-
-
-def _started(path: Path) -> str:
-    with path.open(encoding="utf-8") as file:
-        header = json.loads(file.readline())
-    return datetime.fromtimestamp((header["start"] + header["wall_offset"]) / 1e9, tz=UTC).isoformat()

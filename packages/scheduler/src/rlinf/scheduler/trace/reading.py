@@ -36,7 +36,9 @@ class Part:
     process: str
     start: int
     """When it began, by its own clock."""
-    shift: int = 0
+    wall: int
+    """The same as nanoseconds since 1970."""
+    shift: int
     """What must be added to its times to have those of the driver; 0 for processes of the same machine."""
 
 
@@ -50,17 +52,17 @@ def parts(folder: Path) -> list[Part]:
                 headers.append((path, header))
     # The driver's first: its clock is that of the trace.
     headers.sort(key=lambda pair: (pair[1]["process"] != DRIVER, pair[0].name))
-    if not headers:
-        return []
-    first = headers[0][1]
     return [
-        Part(path=path, process=header["process"], start=header["start"], shift=_shift(header, first)) for path, header in headers
+        Part(
+            path=path,
+            process=header["process"],
+            start=header["start"],
+            wall=header["start"] + header["wall_offset"],
+            # Processes of one machine share its monotonic clock; those of others are brought together by their wall clocks.
+            shift=0 if header["host"] == headers[0][1]["host"] else header["wall_offset"] - headers[0][1]["wall_offset"],
+        )
+        for path, header in headers
     ]
-
-
-def _shift(header: dict[str, Any], first: dict[str, Any]) -> int:
-    """Processes of one machine share its monotonic clock; those of others are brought together by their wall clocks."""
-    return 0 if header["host"] == first["host"] else header["wall_offset"] - first["wall_offset"]
 
 
 def part_spans(part: Part) -> Iterator[Span]:

@@ -191,7 +191,7 @@ VARIES = part(length_sigma=1.0)
     ],
 )
 def test_the_bound_of_a_step_by_hand(workload: Workload, rollout_s: float, actor_s: float, expected: float) -> None:
-    bounds = Bounds(workload, Options(chunks=2))
+    bounds = Bounds(workload, Options(chunks=2), Machine(devices=2))
     shares = {name: Share(total / 2, total, total, total, total) for name, total in (("rollout", rollout_s), ("actor", actor_s))}
     assert bounds.step_s(shares) == pytest.approx(expected)
 

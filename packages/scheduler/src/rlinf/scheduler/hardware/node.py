@@ -90,7 +90,7 @@ NOUNS = {
 
 def describe_nodes(nodes: tuple[Node, ...]) -> str:
     """What some nodes have together, in one line: `2 nodes with 16 CPU cores and 8 NVIDIA GPUs (0-7)`."""
-    head = f"{_several(len(nodes), 'node')} with {_several(sum(node.cores for node in nodes), 'CPU core')}"
+    head = f"{several(len(nodes), 'node')} with {several(sum(node.cores for node in nodes), 'CPU core')}"
     others: dict[str, int] = {}
     for node in nodes:
         for name, devices in node.hardware.items():
@@ -108,8 +108,9 @@ def _accelerators(nodes: tuple[Node, ...]) -> str:
     # Virtual ones may pass for another type, such as NV_GPU.
     kinds = {VIRTUAL if node.virtual else node.accelerator_type for node in having}
     noun = NOUNS.get(kinds.pop(), "accelerator") if len(kinds) == 1 else "accelerator"
-    return f"{_several(count, noun)} ({f'0-{count - 1}' if count > 1 else '0'})"
+    return f"{several(count, noun)} ({f'0-{count - 1}' if count > 1 else '0'})"
 
 
-def _several(count: int, noun: str) -> str:
+def several(count: int, noun: str) -> str:
+    """`1 node`, `2 nodes`."""
     return f"{count} {noun}{'' if count == 1 else 's'}"

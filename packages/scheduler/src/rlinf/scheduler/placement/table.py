@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from rlinf.scheduler.hardware.inventory import Inventory
-from rlinf.scheduler.hardware.node import ACCELERATOR, Node
+from rlinf.scheduler.hardware.node import ACCELERATOR, Node, several
 from rlinf.scheduler.placement.strategies import ProcessPlan
 from rlinf.scheduler.ranks import format_ranks
 
@@ -140,7 +140,7 @@ def _length(sections: Sequence[_Section]) -> int:
 
 
 def _write(section: _Section, *, alone: bool) -> Iterator[str]:
-    budget = f"{_several(section.threads, 'thread')} planned on {_several(section.cores, 'core')}"
+    budget = f"{several(section.threads, 'thread')} planned on {several(section.cores, 'core')}"
     if alone:
         yield from (f"{_label(row):16}{_occupants(row)}".rstrip() for row in section.rows)
         yield f"{'CPU':16}{budget}"
@@ -161,11 +161,7 @@ def _occupants(row: _Row) -> str:
     """`actor[0-1] (2 threads)` for each component."""
     texts: list[str] = []
     for who in row.occupants:
-        several = f"{who.each} on each, " if who.each > 1 and row.width > 1 else ""
+        each = f"{who.each} on each, " if who.each > 1 and row.width > 1 else ""
         # A rank with several of a row's devices is there once for each.
-        texts.append(f"{who.component}[{format_ranks(sorted(set(who.ranks)))}] ({several}{_several(who.threads, 'thread')})")
+        texts.append(f"{who.component}[{format_ranks(sorted(set(who.ranks)))}] ({each}{several(who.threads, 'thread')})")
     return ", ".join(texts)
-
-
-def _several(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -52,14 +52,13 @@ class Bounds:
     Args:
         workload: what a step consists of.
         options: how the components work together.
-        machine: whose components may keep nobody from their devices, and share cores; None for one on which neither is so.
+        machine: whose components may keep nobody from their devices, and share cores.
     """
 
-    def __init__(self, workload: Workload, options: Options, machine: Machine | None = None) -> None:
+    def __init__(self, workload: Workload, options: Options, machine: Machine) -> None:
         self._workload, self.options, self._machine = workload, options, machine
-        self.beside = frozenset[str]() if machine is None else beside(workload, machine)
-        virtual = machine is not None and machine.virtual
-        self._shared_cores = machine.cores * machine.nodes if machine is not None and virtual else 0
+        self.beside = beside(workload, machine)
+        self._shared_cores = machine.cores * machine.nodes if machine.virtual else 0
         self._steps = options.simulated(workload)
         self._generation = {
             name: GenerationBounds(component, name, options, self._steps)
@@ -219,26 +218,20 @@ class Bounds:
             if waits is not None and here:
                 work += min([waits[name][0] for name in here]) + min([waits[name][1] for name in here])
             found = max(found, work)
-        return max(found, self._cores_s(layout, shares))
+        return max(found, sum([self.core_s(name, slot, shares[name]) for name, slot in layout.items()]))
 
     def _waits(self, shares: Mapping[str, Share]) -> Mapping[str, tuple[float, float]]:
         """Component → seconds of a step, as a part of all, before its first work and after its last one."""
         paths = self._by_paths(shares)
         return {name: (paths.begins[name] / self._steps, paths.tails[name] / self._steps) for name in self._order}
 
-    def _cores_s(self, layout: Layout, shares: Mapping[str, Share]) -> float:
-        if not self._shared_cores:
-            return 0.0
-        return sum([self.core_s(name, slot, shares[name]) for name, slot in layout.items()])
-
     def core_s(self, name: str, slot: Slot, share: Share) -> float:
         """Seconds of a step for which a component keeps all cores busy at least, if they are shared."""
-        machine = self._machine
-        if machine is None or not self._shared_cores:
+        if not self._shared_cores:
             return 0.0
         key = (name, slot.count, slot.parallel)
         if key not in self._cores:
-            taken = cores_of_a_process(self._workload, machine, name, slot.parallel, slot.processes)
+            taken = cores_of_a_process(self._workload, self._machine, name, slot.parallel, slot.processes)
             self._cores[key] = slot.processes * taken / self._shared_cores
         return share.load_s * self._cores[key]
 
@@ -249,7 +242,3 @@ class Bounds:
         rows = self._rows_of(name, slot, shared=shared)
         rows = np.repeat(rows, slot.parallel) if slot.parallel > 1 else rows
         return rows[start - slot.start : end - slot.start]
-
-    def spread_s(self, device_seconds: Sequence[float], devices: int) -> float:
-        """By all work together, if it were spread over all devices evenly."""
-        return sum(device_seconds) / devices

@@ -226,7 +226,7 @@ class _Run:
         took = sum(span.end - span.start for span in first) / len({span.rank for span in first})
         asks, answers = (sum(span.worked for span in turns) / len({span.rank for span in turns}) for turns in (first, second))
         # Those that are answered first work on while the others are answered.
-        return min(1.0, took / max(1, answers, asks + answers / self.requests(loop)))
+        return min(1.0, took / max(1, answers, asks + answers / self._requests(loop)))
 
     def _turns(self, name: str, other: str) -> list[Span]:
         """The calls in which a component takes what the other one has put."""
@@ -247,16 +247,15 @@ class _Run:
                 changes.setdefault((span.rank, self._steps.of(span)), []).append((span.end, change))
         return max(max(accumulate(change for _, change in sorted(found))) for found in changes.values())
 
-    def requests(self, loop: Loop) -> int:
-        """How many requests a process of a loop's second component answers one after another in a round."""
-        return -(-self.slots[loop.first].processes // self.slots[loop.second].processes) if loop.singly else 1
+    def _requests(self, loop: Loop) -> int:
+        return loop.requests(self.slots[loop.first].processes, self.slots[loop.second].processes)
 
     def calls_of(self, name: str) -> tuple[int, float]:
         """How often a process of a component is called in a step, and the share of the step's items in each call."""
         processes = self.slots[name].processes
         for loop in self.loops:
-            if name == loop.second and self.requests(loop) > 1:
-                return loop.rounds * self.requests(loop), 1 / self.slots[loop.first].processes / loop.rounds
+            if name == loop.second and self._requests(loop) > 1:
+                return loop.rounds * self._requests(loop), 1 / self.slots[loop.first].processes / loop.rounds
             if name in (loop.first, loop.second):
                 return loop.rounds, 1 / processes / loop.rounds
         return 1, 1 / processes

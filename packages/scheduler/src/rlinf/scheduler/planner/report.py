@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from statistics import median
 
+from rlinf.scheduler.hardware.node import several
 from rlinf.scheduler.memory_size import memory_text
 from rlinf.scheduler.placement.grammar import PLACE
 from rlinf.scheduler.planner.costs import Memory
@@ -138,21 +139,17 @@ def devices(simulation: Simulation, layout: Layout) -> str:
 def machine(of: Machine) -> str:
     """What is planned for, in one line."""
     nodes = f" in {of.nodes} nodes of {of.per_node}" if of.nodes > 1 else ""
-    text = f"planned for {_counted(of.devices, _kind(of))}{nodes}"
+    text = f"planned for {several(of.devices, _kind(of))}{nodes}"
     if of.memory is not None:
         text += f" with {memory_text(of.memory)} of memory each"
     if of.virtual and of.cores:
         where = " of a node" if of.nodes > 1 else ""
-        text += f"; processes share the {_counted(of.cores, 'CPU core')}{where}, one for each accelerator of one that works"
+        text += f"; processes share the {several(of.cores, 'CPU core')}{where}, one for each accelerator of one that works"
     return text
 
 
 def _kind(of: Machine) -> str:
     return "virtual accelerator" if of.virtual else "device"
-
-
-def _counted(count: int, thing: str) -> str:
-    return f"{count} {thing}{'' if count == 1 else 's'}"
 
 
 def _processes(count: int) -> str:
@@ -200,9 +197,9 @@ def _faster(ratio: float) -> str:
 
 def _larger(on: Machine, more: More, step_s: float) -> str:
     """What a larger machine would give."""
-    what = _counted(more.devices, _kind(on))
+    what = several(more.devices, _kind(on))
     if more.cores != on.cores:
-        what += f" and {_counted(more.cores, 'core')} {'of each node' if on.nodes > 1 else 'for them'}"
+        what += f" and {several(more.cores, 'core')} {'of each node' if on.nodes > 1 else 'for them'}"
     elif on.cores and on.nodes == 1:
         what += " on the same cores"
     faster = _faster(step_s / more.step_s)

@@ -198,7 +198,8 @@ class _Search:
         least = {name: _least(share for share, _ in each) for name, each in rough.items()}
         work = [min(share.load_s * slot.count for share, slot in each) for name, each in rough.items() if name not in bound.beside]
         core_s = sum(min(bound.core_s(name, slot, share) for share, slot in each) for name, each in rough.items())
-        return max(bound.step_s(least), bound.spread_s(work, self._machine.devices), core_s)
+        # All work may be spread over all devices evenly.
+        return max(bound.step_s(least), sum(work) / self._machine.devices, core_s)
 
     # All layouts of a small problem.
 

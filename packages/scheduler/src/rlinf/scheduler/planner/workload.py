@@ -98,6 +98,10 @@ class Loop:
     def __post_init__(self) -> None:
         expect_at_least("rounds", self.rounds, 1)
 
+    def requests(self, first: int, second: int) -> int:
+        """How many requests a process of the second answers one after another in a round, by how many processes both have."""
+        return -(-first // second) if self.singly else 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
@@ -269,18 +273,15 @@ def _whole_sizes(document: Mapping[str, Any], place: str) -> dict[str, Any]:
     for name, component in components.items():
         fields = cast("Mapping[str, Any]", component if isinstance(component, Mapping) else {})
         costs = fields.get("costs")
-        if isinstance(costs, Mapping):
-            sizes = _by_number(cast("Mapping[Any, Any]", costs), f"{place}.components.{name}.costs")
-            components[name] = {**fields, "costs": sizes}
+        if not isinstance(costs, Mapping):
+            continue
+        sizes = {str(size): cost for size, cost in cast("Mapping[Any, Any]", costs).items()}
+        for size in sizes:
+            if not size.isdecimal():
+                remedy = 'Write "1": {...} for processes of one device.'
+                raise ConfigError(f"{place}.components.{name}.costs", f"expected numbers of devices, found '{size}'", remedy)
+        components[name] = {**fields, "costs": {int(size): cost for size, cost in sizes.items()}}
     return {**document, "components": components}
-
-
-def _by_number(costs: Mapping[Any, Any], place: str) -> dict[int, Any]:
-    for size in costs:
-        if not str(size).isdecimal():
-            remedy = 'Write "1": {...} for processes of one device.'
-            raise ConfigError(place, f"expected numbers of devices, found '{size}'", remedy)
-    return {int(str(size)): cost for size, cost in costs.items()}
 
 
 def _plain(value: Any) -> Any:

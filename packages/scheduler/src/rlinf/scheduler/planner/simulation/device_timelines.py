@@ -176,13 +176,10 @@ class DeviceTimelines:
         starts = np.maximum(starts, call.ready)
         if component.lockstep and len(starts) > 1:
             starts = np.full_like(starts, starts.max())
-        if component.places:
-            ends, done = self._generated(name, component, call, starts, options)
+        if component.varies:
+            generate = self._generated if component.places else self._together
+            ends, done = generate(name, component, call, starts, options)
             # Of such a call these are the seconds to come to the devices and to leave them.
-            ends = ends + call.seconds
-            done = np.append(done, ends.max())
-        elif component.varies:
-            ends, done = self._together(name, component, call, starts, options)
             ends = ends + call.seconds
             done = np.append(done, ends.max())
         else:

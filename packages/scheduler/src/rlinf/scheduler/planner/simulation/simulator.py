@@ -23,7 +23,7 @@ from rlinf.scheduler.planner.simulation.device_timelines import Call, DeviceTime
 from rlinf.scheduler.planner.simulation.device_timelines import Options as Options
 from rlinf.scheduler.planner.simulation.events import CALL, ENDED, FORESEE, Queue, after, join
 from rlinf.scheduler.planner.simulation.streams import Ended, Stream, streaming
-from rlinf.scheduler.planner.workload import Workload
+from rlinf.scheduler.planner.workload import Loop, Workload
 
 ROUNDS = 16
 """Rounds of a loop that are simulated; of more, each simulated one stands for several."""
@@ -87,7 +87,7 @@ def simulate(
     Raises:
         PlacementError: the layout is not allowed, or does not fit into memory.
     """
-    return _run(workload, machine, layout, options or Options(), slowdown, whole=True).simulation()
+    return _Run(workload, machine, layout, options or Options(), slowdown, whole=True).simulation()
 
 
 def step_seconds(workload: Workload, machine: Machine, layout: Layout, options: Options) -> float:
@@ -96,32 +96,20 @@ def step_seconds(workload: Workload, machine: Machine, layout: Layout, options: 
     Raises:
         PlacementError: as for `simulate`.
     """
-    run = _run(workload, machine, layout, options, (), whole=False)
+    run = _Run(workload, machine, layout, options, (), whole=False)
     return run.makespan_s / run.count
-
-
-def _run(workload: Workload, machine: Machine, layout: Layout, options: Options, slowdown: Sequence[float], *, whole: bool) -> _Run:
-    check(workload, machine, layout)
-    memory = memory_use(workload, machine, layout)
-    if memory is None:
-        raise PlacementError(PLACE, "the components do not fit into the memory of their devices", "Spread them out.")
-    return _Run(workload, machine, layout, options, memory, slowdown, whole=whole)
 
 
 class _Run:
     """A run that was played to its end."""
 
     def __init__(
-        self,
-        workload: Workload,
-        machine: Machine,
-        layout: Layout,
-        options: Options,
-        memory: MemoryUse,
-        slowdown: Sequence[float],
-        *,
-        whole: bool,
+        self, workload: Workload, machine: Machine, layout: Layout, options: Options, slowdown: Sequence[float], *, whole: bool
     ) -> None:
+        check(workload, machine, layout)
+        memory = memory_use(workload, machine, layout)
+        if memory is None:
+            raise PlacementError(PLACE, "the components do not fit into the memory of their devices", "Spread them out.")
         self.workload, self.machine, self.layout = workload, machine, layout
         self.options, self.memory = options, memory
         # Asked for at each call, and walked anew by the workload each time.
@@ -186,7 +174,7 @@ class _Run:
             if loop is None:
                 made[name] = self._plain(name, step)
             elif name == loop.first:
-                made |= self._loop(step, loop.first, loop.second, loop.rounds)
+                made |= self._loop(step, loop)
         self.steps.append(made)
         for name, component in self.workload.components.items():
             if not (component.leaves or name in self.memory.offloaded):
@@ -194,7 +182,8 @@ class _Run:
             made[name][0].seconds += component.load_s
             made[name][-1].seconds += component.offload_s
         for channel in self.workload.channels:
-            if {channel.producer, channel.consumer} != self._loop_pair(channel.producer):
+            loop = self.workload.loop_of(channel.producer)
+            if loop is None or loop is not self.workload.loop_of(channel.consumer):
                 self._connect(made, channel.producer, channel.consumer, channel.whole, channel.bytes_per_item)
         self._take_turns(made, step)
         self._gate(made, step)
@@ -207,12 +196,12 @@ class _Run:
         seconds = 0.0 if component.varies else component.costs[slot.parallel].seconds(items)
         return [self._call(name, step, chunk, seconds) for chunk in range(parts)]
 
-    def _loop(self, step: int, first: str, second: str, rounds: int) -> dict[str, list[Call]]:
-        options = self.options
+    def _loop(self, step: int, loop: Loop) -> dict[str, list[Call]]:
+        options, first, second, rounds = self.options, loop.first, loop.second, loop.rounds
         # About as many calls whatever the number of chunks.
         played = min(rounds, max(1, ROUNDS // options.chunks))
         each: dict[str, float] = {}
-        requests = self._requests(first, second)
+        requests = loop.requests(self.layout[first].processes, self.layout[second].processes)
         for name in (first, second):
             component, slot = self.workload.components[name], self.layout[name]
             processes = max(slot.processes, self.layout[first].processes) if requests > 1 else slot.processes
@@ -238,21 +227,10 @@ class _Run:
                     made[second].append(answer)
         return made
 
-    def _requests(self, first: str, second: str) -> int:
-        """How many requests a process of a loop's second component answers one after another in a round."""
-        loop = self.workload.loop_of(first)
-        if loop is None or not loop.singly:
-            return 1
-        return -(-self.layout[first].processes // self.layout[second].processes)
-
     def _call(self, name: str, step: int, chunk: int, seconds: float) -> Call:
         call = Call(name, step, chunk, seconds)
         self.calls.append(call)
         return call
-
-    def _loop_pair(self, name: str) -> set[str]:
-        loop = self.workload.loop_of(name)
-        return set() if loop is None else {loop.first, loop.second}
 
     def _transfer(self, a: str, b: str, rounds: int) -> float:
         """Of one round between the two of a loop, as items of a step are divided over its calls."""

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from rlinf.core.errors import PlacementError
 from rlinf.scheduler import HybridComponentPlacement, Node, PackedPlacementStrategy, ProcessPlan
 from rlinf.scheduler.hardware import Device, Inventory, NodeGroup
-from rlinf.scheduler.placement.grammar import parse
 
 
 class YamlList(Sequence[str]):
@@ -155,17 +154,6 @@ def test_the_order_of_keys_changes_nothing(case: tuple[Inventory, dict[str, Any]
             replace(plan, threads=0) for plan in alone.plan(component)
         ]
         assert all(plan.threads <= own.threads for plan, own in zip(one.plan(component), alone.plan(component), strict=True))
-
-
-@given(cases())
-def test_what_is_written_back_means_the_same(case: tuple[Inventory, dict[str, Any]]) -> None:
-    inventory, written = case
-    if placed(inventory, written) is None:
-        return
-    specs = parse(written, inventory)
-    again = {name: {**written[name], "placement": spec.render()} for name, spec in specs.items()}
-    assert parse(again, inventory) == specs
-    assert {name: spec.render() for name, spec in parse(again, inventory).items()} == {n: s["placement"] for n, s in again.items()}
 
 
 @given(cases(), st.integers(1, 40))

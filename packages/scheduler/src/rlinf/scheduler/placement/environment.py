@@ -25,20 +25,19 @@ _PERSONAL = frozenset({"_", "HOME", "HOSTNAME", "LOGNAME", "MAIL", "OLDPWD", "PW
 _PRIVATE_PREFIXES = ("PYTEST_", "RAY_", "SSH_", "TERM_", "XDG_")
 
 
-def process_environment(inventory: Inventory, plan: ProcessPlan, *, inherited: Mapping[str, str] | None = None) -> dict[str, str]:
+def process_environment(inventory: Inventory, plan: ProcessPlan, *, inherited: Mapping[str, str]) -> dict[str, str]:
     """The environment variables that a process gets beyond those that it inherits.
 
     Args:
         inventory: what the plan was made for.
         plan: where the process runs.
-        inherited: what it would have otherwise; None takes this process's own. `RLINF_PATH_ENV_MERGE_MODE=override` in it makes
+        inherited: what it would have otherwise. `RLINF_PATH_ENV_MERGE_MODE=override` in it makes
             a group's paths replace the inherited ones.
 
     Raises:
         ConfigError: the merge mode is none of the two.
     """
-    base = os.environ if inherited is None else inherited
-    variables = on_top(inventory.groups[plan.node_group].env_vars.get(plan.node, {}), base)
+    variables = on_top(inventory.groups[plan.node_group].env_vars.get(plan.node, {}), inherited)
     node = inventory.nodes[plan.node]
     # Last: which devices are its own is not for a node group's variables to say.
     if plan.devices and not node.virtual and node.accelerator_type:

@@ -20,9 +20,8 @@ over the parts and are disjoint; processes count up from 0 without a gap. A proc
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, cast
 
 from rlinf.core.errors import PlacementError, did_you_mean
@@ -42,15 +41,13 @@ class Spec:
     """What the ranks number."""
     resources: tuple[tuple[int, ...], ...]
     """Process rank → ascending resource ranks, at least one."""
+    text: str
+    """As it was written, for messages."""
 
     @property
     def kind(self) -> str:
         """What a resource is: `accelerator`, `node`, or a type of hardware."""
         return self.pool.kind
-
-    def render(self) -> str:
-        """The shortest text of the grammar that means the same."""
-        return ",".join(_write(part) for part in _parts_of(self.resources))
 
 
 def parse(component_placement: Mapping[str, Any], inventory: Inventory, *, place: str = PLACE) -> dict[str, Spec]:
@@ -99,7 +96,7 @@ def _spec(value: object, place: str, inventory: Inventory) -> Spec:
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         raise PlacementError(place, f"expected text such as '0-3' or '0-1:0-3', found {value!r}")
     pool = inventory.pool(labels, place=f"{place}.node_group")
-    return Spec(pool, _Reading(str(value), place, pool, inventory).processes())
+    return Spec(pool, _Reading(str(value), place, pool).processes(), str(value))
 
 
 def _labels(value: object, place: str) -> Labels:
@@ -114,11 +111,10 @@ def _labels(value: object, place: str) -> Labels:
 class _Reading:
     """One text, read part by part."""
 
-    def __init__(self, text: str, place: str, pool: Pool, inventory: Inventory) -> None:
+    def __init__(self, text: str, place: str, pool: Pool) -> None:
         self._text = text
         self._place = place
         self._pool = pool
-        self._inventory = inventory
 
     def processes(self) -> tuple[tuple[int, ...], ...]:
         """The resources of each process."""
@@ -201,35 +197,3 @@ def _remedy(pool: Pool) -> str:
     if pool.on_nodes:
         return "Write `0:0-3` for 4 processes on node 0, or set cluster.virtual_accelerators.count to share the cores out."
     return "Name fewer, or describe more in cluster.node_groups."
-
-
-Part = tuple[int, int, int, int]
-"""First resource, resources, first process, processes."""
-
-
-def _parts_of(processes: Sequence[tuple[int, ...]]) -> Iterator[Part]:
-    """Neighbours of one shape joined: as few parts as there can be."""
-    held: Part | None = None
-    for part in _atoms(processes):
-        # Products instead of quotients: either count may be the larger one.
-        if held is not None and held[0] + held[1] == part[0] and held[1] * part[3] == held[3] * part[1]:
-            held = (held[0], held[1] + part[1], held[2], held[3] + part[3])
-            continue
-        if held is not None:
-            yield held
-        held = part
-    if held is not None:
-        yield held
-
-
-def _atoms(processes: Sequence[tuple[int, ...]]) -> Iterator[Part]:
-    """One part for each process with several resources, and for each resource with its processes."""
-    starts = [i for i, ranks in enumerate(processes) if i == 0 or ranks != processes[i - 1]]
-    for start, stop in pairwise([*starts, len(processes)]):
-        yield processes[start][0], len(processes[start]), start, stop - start
-
-
-def _write(part: Part) -> str:
-    first, resources, start, count = part
-    text = format_ranks(range(first, first + resources))
-    return text if resources == count else f"{text}:{format_ranks(range(start, start + count))}"

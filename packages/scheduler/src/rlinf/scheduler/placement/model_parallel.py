@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -127,7 +127,7 @@ class ModelParallelComponentPlacement(ComponentPlacement):
         place = f"{PLACE}.{component}"
         if spec.kind != "accelerator":
             remedy = "Set cluster.virtual_accelerators.count for a trial run without accelerators."
-            raise PlacementError(place, f"a model is placed on accelerators, found '{spec.render()}' of a {spec.kind}", remedy)
+            raise PlacementError(place, f"a model is placed on accelerators, found '{spec.text}' of a {spec.kind}", remedy)
         ranks = sorted({rank for process in spec.resources for rank in process})
         if len(ranks) != ranks[-1] - ranks[0] + 1:
             problem = f"expected one range of accelerators for a model, found {format_ranks(ranks)}"
@@ -176,7 +176,7 @@ class ModelParallelComponentPlacement(ComponentPlacement):
         written = len(self.spec(component).resources)
         derived = count // parallel.size if component == "rollout" else count
         if written not in (count, derived):
-            problem = f"'{self.spec(component).render()}' asks for {written} processes, but its parallel sizes make {derived}"
+            problem = f"'{self.spec(component).text}' asks for {written} processes, but its parallel sizes make {derived}"
             raise PlacementError(f"{PLACE}.{component}", problem, "Write the accelerators only.")
 
 
@@ -186,7 +186,8 @@ def _read_parallel(cfg: object, component: str) -> ModelParallel:
             tensor=_size(cfg, "rollout", "tensor_parallel_size") or 1,
             pipeline=_size(cfg, "rollout", "pipeline_parallel_size") or 1,
         )
-    place = next((name for name in _sections(component) if section(cfg, name) is not None), "")
+    names = (component, "inference") if component == "actor_inference" else (component,)
+    place = next((name for name in names if section(cfg, name) is not None), "")
     if not place:
         return ModelParallel()
     return ModelParallel(
@@ -202,13 +203,6 @@ def _model_size(cfg: object, place: str, key: str) -> int:
     if ours is not None and models is not None and ours != models:
         raise ConfigError(f"{place}.model.{key}", f"found {models}, but {place}.{key} is {ours}", "Write one of the two.")
     return ours or models or 1
-
-
-def _sections(component: str) -> Iterator[str]:
-    """Where the sizes of a component may be written, the best first."""
-    yield component
-    if component == "actor_inference":
-        yield "inference"
 
 
 def _size(cfg: object, place: str, key: str) -> int | None:

@@ -133,8 +133,9 @@ def test_the_clocks_of_other_machines_are_shifted_to_the_drivers(tmp_path: Path)
     assert [span.start for span in spans(tmp_path)] == [1000, 1010, 5 + 1050]
 
 
-def test_a_process_stops_at_its_limit_and_says_so(tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path, "env.0", limit_bytes=4000)
+def test_a_process_stops_at_its_limit_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlinf.scheduler.trace.recorder.LIMIT_BYTES", 4000)
+    recorder = Recorder(tmp_path, "env.0")
     for _ in range(5000):
         recorder.record("put", "env[0]", "c", "", time.monotonic_ns())
     recorder.close()

@@ -27,7 +27,6 @@ from rlinf.scheduler.membership import NodeInfo
 from rlinf.scheduler.newest import NEWEST
 from rlinf.scheduler.node_groups import CLUSTER
 from rlinf.scheduler.placement import HybridComponentPlacement, PlacementStrategy
-from rlinf.scheduler.placement.automatic import chosen_placement
 from rlinf.scheduler.transport.channel import Channel
 from rlinf.scheduler.transport.channel_registry import Site
 from rlinf.scheduler.transport.transport import DRIVER, Transport, address
@@ -76,11 +75,15 @@ class Cluster:
         self._groups: dict[str, WorkerGroup[Any]] = {}
         self._nodes: Nodes | None = None
         self._backend: Backend | None = None
-        self._ended = False
-        self._started_again = False
+        self._ended = self._started_again = False
         try:
             self._inventory = self._take_inventory()
-            self._config, told = chosen_placement(self._config, self._inventory)
+            told = ""
+            if self._config.component_placement == "auto":
+                # Only here, as it is of no use to a cluster whose placement is written.
+                from rlinf.scheduler.planner.recipes import plan_placement
+
+                self._config, told = plan_placement(self._config, self._inventory)
             self._placement = HybridComponentPlacement(None, self, told=told)
             self._placement.check(simulated=self._config.backend == "local")
         except BaseException:

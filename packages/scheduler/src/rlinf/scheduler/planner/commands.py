@@ -23,7 +23,7 @@ from rlinf.scheduler.planner.calibration import RECIPE, calibrated
 from rlinf.scheduler.planner.explain import bottleneck, explain, front
 from rlinf.scheduler.planner.fitting import Observed, observe
 from rlinf.scheduler.planner.layout import Machine, Slot
-from rlinf.scheduler.planner.recipes import PROFILE, layout_of, load_profile, machine_of, options_of, space_of
+from rlinf.scheduler.planner.recipes import PROFILE, layout_of, load_profile, machine_of, space_of
 from rlinf.scheduler.planner.search import Space, search
 from rlinf.scheduler.planner.simulation.simulator import Options, simulate, step_seconds
 from rlinf.scheduler.planner.timeline import seconds, write_trace
@@ -271,7 +271,7 @@ def _as_written(
     """What the recipe's own placement would do, and how long a step of it takes; or why nobody knows."""
     layout = {name: slot for name, slot in layout_of(placement, inventory).items() if name in workload.components}
     try:
-        options = options_of(planner)
+        options = Options(chunks=planner.chunks, stages=planner.stages, max_lag=planner.max_lag)
         return report.prediction(workload, machine, layout, options), step_seconds(workload, machine, layout, options)
     except PlacementError as error:
         return f"not known: {error}", None

@@ -29,13 +29,6 @@ LITTLE = 0.02
 """Of a step; what makes less of a difference is not worth a word."""
 
 
-class Interval(NamedTuple):
-    """Seconds between which a step is expected, at 95 % of what the measurements say."""
-
-    low_s: float
-    high_s: float
-
-
 class Flip(NamedTuple):
     """A cost that, if it were so many times as large, would make another layout the best."""
 
@@ -94,8 +87,8 @@ class Explanation:
     """If anything was not: the best layout of what was; None if there is none."""
 
 
-def interval(workload: Workload, machine: Machine, layout: Layout, options: Options) -> Interval:
-    """What the step may be, as costs are known with an error, and lengths are drawn.
+def interval(workload: Workload, machine: Machine, layout: Layout, options: Options) -> tuple[float, float]:
+    """Seconds between which a step is expected at 95 %, as costs are known with an error, and lengths are drawn.
 
     The changes of the step by each cost at the end of its confidence interval, and by other lengths, are added in quadrature.
     """
@@ -110,7 +103,7 @@ def interval(workload: Workload, machine: Machine, layout: Layout, options: Opti
         drawn = [step_seconds(workload, machine, layout, replace(options, seed=options.seed + at)) for at in range(SEEDS)]
         squares += (SURE * float(np.std(drawn, ddof=1))) ** 2
     half = math.sqrt(squares)
-    return Interval(max(0.0, base - half), base + half)
+    return max(0.0, base - half), base + half
 
 
 def explain(workload: Workload, machine: Machine, plan: Plan, space: Space) -> Explanation:

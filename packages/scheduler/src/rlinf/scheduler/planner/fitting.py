@@ -40,8 +40,6 @@ class Observed:
     """Where the components were. Of processes that share a device, one stands for all."""
     step_s: tuple[float, ...]
     """Seconds of each step but the first."""
-    on_nodes: tuple[str, ...]
-    """Components without accelerators, which the planner leaves where they are."""
     virtual: bool = False
     """The accelerators were virtual ones."""
     cores: int = 0
@@ -91,7 +89,6 @@ def fitted(paths: Sequence[str | Path]) -> list[Observed]:
             workload=workload,
             layout={name: run.slots[name] for name in workload.order},
             step_s=tuple(run.step_s),
-            on_nodes=tuple(sorted(run.on_nodes)),
             virtual=run.virtual,
             cores=run.cores,
         )
@@ -151,7 +148,7 @@ class _Run:
         self.step_s = self._steps.seconds
         self._inside = [span for span in recorded if self._steps.of(span) is not None]
         calls = [span for span in calls if self._steps.of(span) is not None]
-        self.slots, timelines, self.on_nodes = _slots({span.group for span in calls}, known.get(PLACEMENT, {}), calls)
+        self.slots, timelines = _slots({span.group for span in calls}, known.get(PLACEMENT, {}), calls)
         self._calls = [span for span in calls if span.group in self.slots]
         self.parts = {name: peaks(recorded, name, timelines[name]) for name in self.slots}
         self.locking = {span.group for span in recorded if span.kind == "lock"}
@@ -294,21 +291,19 @@ class _Run:
 
 def _slots(
     groups: Iterable[str], placed: Mapping[str, Sequence[Sequence[int]]], calls: Sequence[Span]
-) -> tuple[dict[str, Slot], dict[str, dict[int, int]], set[str]]:
-    """The devices of each group, the timeline of each rank, and the groups that have no devices."""
+) -> tuple[dict[str, Slot], dict[str, dict[int, int]]]:
+    """The devices of each group, and the timeline of each rank; without groups that have no devices, which stay where they are."""
     slots: dict[str, Slot] = {}
     timelines: dict[str, dict[int, int]] = {}
-    on_nodes: set[str] = set()
     for group in sorted(groups):
         ranks = sorted({span.rank for span in calls if span.group == group})
         # A trace of an older version does not say where ranks were.
         devices = [tuple(each) for each in placed.get(group, [[rank] for rank in range(ranks[-1] + 1)])]
         if not devices[0]:
-            on_nodes.add(group)
             continue
         different = sorted(set(devices))
         timelines[group] = {rank: different.index(devices[rank]) for rank in ranks}
         used = sorted({device for each in different for device in each})
         parallel = max(1, len(used) // len(different))
         slots[group] = Slot(used[0], len(different) * parallel, parallel)
-    return slots, timelines, on_nodes
+    return slots, timelines

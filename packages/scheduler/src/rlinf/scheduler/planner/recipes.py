@@ -14,9 +14,9 @@ from rlinf.scheduler.memory_size import parse_memory
 from rlinf.scheduler.placement.component import as_written
 from rlinf.scheduler.placement.grammar import PLACE, parse
 from rlinf.scheduler.planner.fitting import Observed, fitted
-from rlinf.scheduler.planner.layout import Layout, Machine, Slot
-from rlinf.scheduler.planner.search import Plan, Space, search
-from rlinf.scheduler.planner.simulation.simulator import Options
+from rlinf.scheduler.planner.layout import Machine, Slot
+from rlinf.scheduler.planner.report import told
+from rlinf.scheduler.planner.search import Space, search
 from rlinf.scheduler.planner.workload import Workload
 from rlinf.scheduler.trace.reading import trace_file
 
@@ -103,11 +103,6 @@ def layout_of(component_placement: Mapping[str, Any], inventory: Inventory, *, p
     return found
 
 
-def options_of(planner: PlannerConfig) -> Options:
-    """How the components of a recipe work together."""
-    return Options(chunks=planner.chunks, stages=planner.stages, max_lag=planner.max_lag)
-
-
 def space_of(planner: PlannerConfig, inventory: Inventory, workload: Workload) -> Space:
     """What may be chosen: where components are; how many chunks, stages and versions of lag there are is the recipe's.
 
@@ -122,13 +117,8 @@ def space_of(planner: PlannerConfig, inventory: Inventory, workload: Workload) -
     return Space(chunks=(planner.chunks,), stages=(planner.stages,), max_lag=planner.max_lag, pinned=slots)
 
 
-def placement_text(layout: Layout, pinned: Mapping[str, Any]) -> dict[str, Any]:
-    """A layout as `cluster.component_placement`; what is pinned as it was written."""
-    return {name: slot.text() for name, slot in layout.items()} | dict(pinned)
-
-
-def plan_placement(config: ClusterConfig, inventory: Inventory) -> tuple[ClusterConfig, Plan]:
-    """The configuration with the placement that the planner chooses for `component_placement: auto`.
+def plan_placement(config: ClusterConfig, inventory: Inventory) -> tuple[ClusterConfig, str]:
+    """The configuration with the placement that the planner chooses for `component_placement: auto`, and why.
 
     Raises:
         ConfigError: there is no profile, or nothing fits.
@@ -139,7 +129,9 @@ def plan_placement(config: ClusterConfig, inventory: Inventory) -> tuple[Cluster
         raise ConfigError(PROFILE, problem, f"{_MAKE} Then set {PROFILE}=FILE.")
     workload, _ = load_profile([planner.profile])
     plan = search(workload, machine_of(inventory, planner), space_of(planner, inventory, workload))
-    return replace(config, component_placement=placement_text(plan.best.layout, planner.pinned)), plan
+    # What is pinned stays as it was written.
+    placed = {name: slot.text() for name, slot in plan.best.layout.items()} | dict(planner.pinned)
+    return replace(config, component_placement=placed), told(plan, planner.profile)
 
 
 def _is_trace(path: Path) -> bool:

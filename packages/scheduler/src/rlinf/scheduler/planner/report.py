@@ -9,7 +9,6 @@ from statistics import median
 from rlinf.scheduler.hardware.node import several
 from rlinf.scheduler.memory_size import memory_text
 from rlinf.scheduler.placement.grammar import PLACE
-from rlinf.scheduler.planner.costs import Memory
 from rlinf.scheduler.planner.explain import Explanation, More, Step, interval
 from rlinf.scheduler.planner.fitting import Observed
 from rlinf.scheduler.planner.layout import Layout, Machine
@@ -82,16 +81,13 @@ def memory(workload: Workload) -> str:
         held = workload.components[name].memory
         state = [memory_text(getattr(held, part)) for part in ("weights", "gradients", "optimizer")]
         items = workload.components[name].items
-        each = [memory_text(fixed + per_item * items) for fixed, per_item in _growing(held)]
+        growing = ((held.cache, held.cache_per_item), (held.simulator, held.simulator_per_item))
+        each = [memory_text(fixed + per_item * items) for fixed, per_item in growing]
         rows.append((name, *state, *each, memory_text(held.fixed), "over its devices" if held.sharded else ""))
     if all(value == "-" for row in rows for value in row[1:-1]):
         return ""
     head = ("memory of", "weights", "gradients", "optimizer", "cache", "simulator", "other", "divided")
     return table(head, rows) + "\ncaches and simulators as of one process that has all items; activations are in no profile"
-
-
-def _growing(held: Memory) -> tuple[tuple[float, float], tuple[float, float]]:
-    return (held.cache, held.cache_per_item), (held.simulator, held.simulator_per_item)
 
 
 def prediction(workload: Workload, machine: Machine, layout: Layout, options: Options) -> str:

@@ -44,10 +44,9 @@ class Recorder:
     Args:
         folder: where the processes of the run write.
         process: this process's address.
-        limit_bytes: how long the file may become.
     """
 
-    def __init__(self, folder: Path, process: str, *, limit_bytes: int = LIMIT_BYTES) -> None:
+    def __init__(self, folder: Path, process: str) -> None:
         self._pid = os.getpid()
         self._path = folder / f"{process}-{self._pid}.jsonl"
         self._file: int | None = None
@@ -57,7 +56,7 @@ class Recorder:
             self._file = os.open(self._path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
         except OSError as error:
             self._give_up(error)
-        self._left = limit_bytes
+        self._left = LIMIT_BYTES
         self._lines: deque[str] = deque()
         self._writing = threading.Lock()
         self._closed = threading.Event()

@@ -151,9 +151,7 @@ def make_writable(folder: Path) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     # `mkdir` does not fail for a folder that is there and can't be written to.
-    probe = folder / ".writable"
-    probe.touch()
-    probe.unlink()
+    expect_writable(folder)
 
 
 def _claim(path: Path) -> None:

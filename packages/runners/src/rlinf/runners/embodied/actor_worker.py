@@ -25,7 +25,7 @@ from rlinf.runners.embodied.schema import EmbodiedConfig
 from rlinf.runners.embodied.topology import Topology
 from rlinf.runners.embodied_sft.co_training import CoTraining
 from rlinf.runners.lazy import torch
-from rlinf.runners.training.agreement import coarsest, decision_logprobs, decision_scores
+from rlinf.runners.training.agreement import coarsest, decision_logprobs, scores_of
 from rlinf.runners.training.data_shares import uncounted
 from rlinf.runners.training.devices import build_trainer, device_of, placed
 from rlinf.runners.training.finite import check_credit, check_finite, check_logprobs
@@ -248,12 +248,15 @@ class EmbodiedFSDPActor(Worker):
         found: dict[str, Any] = {}
         for name, ask in asked.items():
             with self._offloading.onloaded("parameters"):
-                logprob = decision_logprobs(ask, batch, trainer, size=size, rank=self.rank, world_size=self.world_size)
+                logprob = self._logprobs(ask, trainer, batch, size)
             kept = torch.zeros_like(trajectory.logprob)
             # Both masks go through decisions row by row, whether or not each has a row of its own.
             kept[trajectory.mask] = logprob[batch.trajectory.mask].to(kept)
             found[name] = kept
         return replace(trajectory, **found)
+
+    def _logprobs(self, ask: Ask, trainer: Trainer, batch: Batch[torch.Tensor], size: int) -> torch.Tensor:
+        return decision_logprobs(ask, batch, trainer, size=size, rank=self.rank, world_size=self.world_size)
 
     def _parted(self, batch: Batch[torch.Tensor]) -> Batch[torch.Tensor]:
         """A row for each decision; for a policy with a memory for each piece of an episode.
@@ -290,7 +293,7 @@ class EmbodiedFSDPActor(Worker):
         if self._checked:
             return {}
         size = self._size(batch, max(1, most))
-        scores = decision_scores(trainer, batch, size=size, rank=self.rank, world_size=self.world_size)
+        scores = scores_of(batch.trajectory, self._logprobs(trainer.evaluate, trainer, batch, size), version=trainer.version)
         precision = coarsest(self.cfg.actor.model.config, self.cfg.actor.trainer, self.cfg.rollout)
         measured = self.cfg.actor.build_gate(precision).check(scores, place=f"actor[{self.rank}]")
         self._checked = True

@@ -27,14 +27,14 @@ from rlinf.runners.config.schema import (
 )
 from rlinf.runners.embodied.algorithm import EmbodiedAlgorithmConfig
 from rlinf.runners.embodied.films import VideoConfig, check_films
-from rlinf.runners.embodied.wrapping import DataCollectionConfig, WrapperSection, Wrapping, fit_wrappers, wrapping_of
+from rlinf.runners.embodied.wrapping import DataCollectionConfig, Wrapped, WrapperSection, Wrapping, fit_wrappers, wrapping_of
 
 TRAINS = {"trains": True}
 """Metadata of what an evaluation does without."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainEnvConfig:
+class TrainEnvConfig(Wrapped):
     """`env.train`."""
 
     env_type: str
@@ -96,7 +96,7 @@ class TrainEnvConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EvalEnvConfig:
+class EvalEnvConfig(Wrapped):
     """`env.eval`; what it does not say is as in `env.train`."""
 
     env_type: str

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Protocol
-
 from rlinf.core.data import EnvSpec
 from rlinf.core.declarations import MadeForSimulators, RunsElsewhere
 from rlinf.core.envs.robots import LetsHumansAct
@@ -38,38 +36,15 @@ class DataCollectionConfig:
     """Its own fields."""
 
 
-class Wrapped(Protocol):
-    """`env.train` or `env.eval`."""
+class Wrapped:
+    """What `env.train` and `env.eval` both have; each says for itself what it means there."""
 
-    @property
-    def env_type(self) -> str:
-        """The name of the environment."""
-        ...
-
-    @property
-    def init_params(self) -> EnvConfig:
-        """Its own fields."""
-        ...
-
-    @property
-    def max_episode_steps(self) -> int | None:
-        """After which an episode is cut; None for its own limit."""
-        ...
-
-    @property
-    def ignore_terminations(self) -> bool:
-        """Whether episodes go on when the task ends them."""
-        ...
-
-    @property
-    def wrappers(self) -> tuple[WrapperSection, ...]:
-        """What environments are wrapped in, the first one innermost."""
-        ...
-
-    @property
-    def data_collection(self) -> DataCollectionConfig | None:
-        """What records episodes; None for nothing."""
-        ...
+    env_type: str
+    init_params: EnvConfig
+    max_episode_steps: int | None
+    ignore_terminations: bool
+    wrappers: tuple[WrapperSection, ...]
+    data_collection: DataCollectionConfig | None
 
 
 def wrapping_of(config: Wrapped, place: str, *, trains: bool) -> Wrapping:

@@ -84,20 +84,6 @@ def scores_of(
     )
 
 
-def decision_scores(trainer: Trainer, batch: Batch[Tensor], *, size: int, rank: int, world_size: int) -> Scores[Tensor]:
-    """What a gate looks at where every row is a decision; every rank calls it.
-
-    Args:
-        trainer: that of this rank.
-        batch: decisions, as `Batch.decisions` makes them.
-        size: decisions in one forward pass.
-        rank: this rank.
-        world_size: how many ranks there are.
-    """
-    logprob = decision_logprobs(trainer.evaluate, batch, trainer, size=size, rank=rank, world_size=world_size)
-    return scores_of(batch.trajectory, logprob, version=trainer.version)
-
-
 def decision_logprobs(
     ask: Callable[[Batch[Any]], Rescored[Tensor]],
     batch: Batch[Tensor],

@@ -101,20 +101,16 @@ def _overlapped(cfg: PlayedConfig) -> ConfigError | None:
         return None
     remedy = "or set rollout.max_lag: 0."
     because = f"and with rollout.max_lag {cfg.max_lag} environments are played while the actor trains"
-    faults: list[ConfigError] = []
+    problems: dict[str, str] = {}
     if cfg.rollout.offload:
-        problem = f"leaves the devices to others while nobody decides, {because}"
-        faults.append(ConfigError("rollout.offload", problem, f"Set it to false, {remedy}"))
+        problems["rollout.offload"] = f"leaves the devices to others while nobody decides, {because}"
     if cfg.env.offload:
-        problem = f"closes the environments while the actor trains, {because}"
-        faults.append(ConfigError("env.offload", problem, f"Set it to false, {remedy}"))
+        problems["env.offload"] = f"closes the environments while the actor trains, {because}"
     if isinstance(cfg.actor, ActorConfig) and cfg.actor.offload:
-        problem = f"leaves the devices to the rollout while nobody trains, {because}"
-        faults.append(ConfigError("actor.offload", problem, f"Set it to false, {remedy}"))
+        problems["actor.offload"] = f"leaves the devices to the rollout while nobody trains, {because}"
     if cfg.trains_on_arrival:
-        problem = f"trains during the rollout of the same iteration, {because}: on an earlier one"
-        faults.append(ConfigError("runner.use_training_pipeline", problem, f"Set it to false, {remedy}"))
-    return together(faults)
+        problems["runner.use_training_pipeline"] = f"trains during the rollout of the same iteration, {because}: on an earlier one"
+    return together(ConfigError(key, problem, f"Set it to false, {remedy}") for key, problem in problems.items())
 
 
 def _needs(cfg: EmbodiedConfig) -> ConfigError | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+
 from rlinf.core.data import EnvSpec
 from rlinf.core.declarations import MadeForSimulators, RunsElsewhere
 from rlinf.core.envs.robots import LetsHumansAct

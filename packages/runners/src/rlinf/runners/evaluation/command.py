@@ -112,9 +112,8 @@ def parse_evaluation(argv: Sequence[str], *, config_dir: Path, description: str,
     line, started = shlex.join([sys.argv[0], *argv]), time.monotonic()
     published = None if args.protocol is None else read_protocol(args.protocol)
     entries = {} if args.suite is None else read_suite(args.suite)
-    checkpoint = _named_checkpoint(args.checkpoint) if args.config_name is None else None
-    overrides: list[str] = args.overrides if checkpoint is not None else _overrides_of_recipe(args)
-    further, overrides = _further_checkpoints(checkpoint, overrides)
+    checkpoints, overrides = _checkpoints_of(args)
+    checkpoint, further = (checkpoints[0] if checkpoints else None), checkpoints[1:]
     if further and args.suite is not None:
         raise ConfigError("--suite", "a suite is of one policy", "Leave it out, or name one checkpoint.")
 
@@ -147,11 +146,8 @@ def parse_evaluation(argv: Sequence[str], *, config_dir: Path, description: str,
 def _parser(config_dir: Path, description: str, prog: str | None) -> ArgumentParser:
     listed = ", ".join(recipes(config_dir))
     parser = ArgumentParser(prog=prog, description=description, epilog=f"recipes: {listed}" if listed else None)
-    parser.add_argument(
-        "checkpoint",
-        nargs="?",
-        help="a global_step_N folder, or the folder of a run; of several the further ones are compared with it",
-    )
+    named = "a global_step_N folder, or the folder of a run; of several the further ones are compared with the first"
+    parser.add_argument("words", nargs="*", metavar="CHECKPOINT|key=value", help=f"{named}; changes to the configuration")
     parser.add_argument(
         "--config-name", help="the recipe to evaluate, in place of a checkpoint; runner.ckpt_path names its weights"
     )
@@ -159,36 +155,33 @@ def _parser(config_dir: Path, description: str, prog: str | None) -> ArgumentPar
     parser.add_argument("--protocol", type=Path, metavar="FILE", help="repeat the protocol of a summary.json exactly")
     parser.add_argument("--suite", type=Path, metavar="FILE", help="several protocols in one table: a YAML file, a name for each")
     parser.add_argument("--traceback", action="store_true", help="show errors with their traceback")
-    parser.add_argument("overrides", nargs="*", default=[], help="changes to the configuration: key=value")
     return parser
 
 
-def _further_checkpoints(first: Checkpoint | None, given: Sequence[str]) -> tuple[list[Checkpoint], list[str]]:
-    """The checkpoints behind the first one, and the overrides.
+def _checkpoints_of(args: Any) -> tuple[list[Checkpoint], list[str]]:
+    """The checkpoints among the words of a command line, none of a recipe, and the overrides.
 
     Raises:
-        ConfigError: one is named twice, or is none.
+        ConfigError: neither or both are named, or a checkpoint twice.
     """
-    # Without a slash a word that is no file is rather an override without its value.
-    named = [each for each in given if "=" not in each and ("/" in each or Path(each).exists())]
-    paths = [] if first is None else named
-    found = [_named_checkpoint(path) for path in paths]
-    folders = [each.folder for each in (*([] if first is None else [first]), *found)]
+    words: list[str] = args.words
+    if args.config_name is not None:
+        first = words[0] if words else "="
+        if "=" not in first and not first.startswith("~"):
+            problem = f"expected a checkpoint or a recipe, found both: '{first}' and --config-name {args.config_name}"
+            raise ConfigError("CHECKPOINT", problem, f"Leave one out; the weights of a recipe are runner.ckpt_path={first}.")
+        return [], words
+    # Without a slash a further word that is no file is rather an override without its value.
+    named = [word for word in words[1:] if "=" not in word and ("/" in word or Path(word).exists())]
+    named = [*(word for word in words[:1] if "=" not in word or Path(word).exists()), *named]
+    if not named:
+        raise ConfigError("CHECKPOINT", "expected a checkpoint or a recipe, found neither", _WAYS)
+    found = [_named_checkpoint(path) for path in named]
+    folders = [each.folder for each in found]
     twice = next((folder for folder in folders if folders.count(folder) > 1), None)
     if twice is not None:
         raise ConfigError("CHECKPOINT", f"'{twice}' is named twice", "Name each checkpoint once.")
-    return found, [each for each in given if each not in paths]
-
-
-def _overrides_of_recipe(args: Any) -> list[str]:
-    """The overrides; argparse takes the first of them for the checkpoint."""
-    named: str | None = args.checkpoint
-    if named is None:
-        return args.overrides
-    if "=" not in named and not named.startswith("~"):
-        problem = f"expected a checkpoint or a recipe, found both: '{named}' and --config-name {args.config_name}"
-        raise ConfigError("CHECKPOINT", problem, f"Leave one out; the weights of a recipe are runner.ckpt_path={named}.")
-    return [named, *args.overrides]
+    return found, [word for word in words if word not in named]
 
 
 def _composed(args: Any, config_dir: Path, changes: Sequence[str]) -> _Configured:
@@ -198,11 +191,8 @@ def _composed(args: Any, config_dir: Path, changes: Sequence[str]) -> _Configure
     return _without_resuming(composition.data), composition.recipe
 
 
-def _named_checkpoint(named: str | None) -> Checkpoint:
+def _named_checkpoint(named: str) -> Checkpoint:
     """The checkpoint at a path, which no other run removes from here on."""
-    # Without a checkpoint, argparse takes the first override for one.
-    if named is None or ("=" in named and not Path(named).exists()):
-        raise ConfigError("CHECKPOINT", "expected a checkpoint or a recipe, found neither", _WAYS)
     path = Path(named).expanduser().absolute()
     if not path.exists():
         raise ConfigError("CHECKPOINT", f"there is nothing at '{path}'", _WAYS)

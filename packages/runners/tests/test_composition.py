@@ -89,15 +89,15 @@ def test_malformed_yaml_is_a_configuration_error(recipes: Path) -> None:
 
 
 def test_options_and_overrides_mix(recipes: Path) -> None:
-    command = parse_command_line(
+    composition, key = parse_command_line(
         ["runner.seed=5", "--config-name", "base", "--explain", "runner"],
         config_dir=recipes,
         default="child",
         description="",
     )
-    assert command.composition.name == "base"
-    assert command.composition.data["runner"]["seed"] == 5
-    assert command.explain == "runner"
+    assert composition.name == "base"
+    assert composition.data["runner"]["seed"] == 5
+    assert key == "runner"
 
 
 def test_a_missing_recipe_or_group_in_the_defaults_is_named(recipes: Path) -> None:
@@ -149,10 +149,10 @@ def test_a_recipe_builds_on_those_of_the_folders_that_it_names(
 def test_a_recipe_elsewhere_builds_on_those_of_the_app(recipes: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     mine = tmp_path_factory.mktemp("mine")
     (mine / "mine.yaml").write_text("defaults: [child, _self_]\nrunner: {seed: 5}\n")
-    command = parse_command_line(
+    composition, _ = parse_command_line(
         ["--config-dir", str(mine), "--config-name", "mine"], config_dir=recipes, default="child", description=""
     )
-    assert command.composition.data["runner"] == {**compose_recipe(recipes, "child").data["runner"], "seed": 5}
+    assert composition.data["runner"] == {**compose_recipe(recipes, "child").data["runner"], "seed": 5}
     with pytest.raises(ConfigError, match="there is no recipe 'child' in "):
         compose_file(mine / "mine.yaml")
 
@@ -379,8 +379,8 @@ def test_an_app_finds_recipes_in_the_folders_beside_its_own(tmp_path: Path) -> N
         (tmp_path / folder / f"{name}.yaml").write_text(f"runner: {{ experiment_name: {folder} }}\n")
 
     def found(*argv: str) -> object:
-        command = parse_command_line(argv, config_dir=tmp_path / "config", default="ours", description="")
-        return command.composition.data["runner"]["experiment_name"]
+        composition, _ = parse_command_line(argv, config_dir=tmp_path / "config", default="ours", description="")
+        return composition.data["runner"]["experiment_name"]
 
     assert found() == "config"
     assert found("--config-name", "theirs") == found("--config-name", "theirs.yaml") == "config_sft"

@@ -73,12 +73,11 @@ def train_app(argv: Sequence[str], *, config_dir: Path, default: str, descriptio
         default: the recipe if none is named.
         description: of the app.
     """
-    command = parse_command_line(argv, config_dir=config_dir, default=default, description=description)
-    if command.explain is None:
-        return run_recipe(command.composition)
-    composition = command.composition
+    composition, key = parse_command_line(argv, config_dir=config_dir, default=default, description=description)
+    if key is None:
+        return run_recipe(composition)
     cfg = composition.task_type.read(composition.data)
-    sys.stdout.write(explain_run(cfg, composition.provenance, command.explain) + "\n")
+    sys.stdout.write(explain_run(cfg, composition.provenance, key) + "\n")
     return 0
 
 

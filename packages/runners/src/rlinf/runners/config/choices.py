@@ -19,10 +19,8 @@ from rlinf.core.config.reading import field_names
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import Registry
 from rlinf.runners.config.schema import RunConfig
-from rlinf.runners.config.sections import chosen_fields, keyed_fields, keys, section_type
+from rlinf.runners.config.sections import Section, chosen_fields, keyed_fields, keys, section_type
 from rlinf.runners.task_types import task_type_of
-
-Section = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,17 +48,11 @@ class Composition:
         return task_type_of(self.data, self.recipe)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandLine:
-    """What the user of an app typed."""
-
-    composition: Composition
-    explain: str | None
-    """The key to explain instead of running; "" explains all."""
-
-
-def parse_command_line(argv: Sequence[str], *, config_dir: Path, default: str, description: str) -> CommandLine:
+def parse_command_line(argv: Sequence[str], *, config_dir: Path, default: str, description: str) -> tuple[Composition, str | None]:
     """Reads an app's arguments: options, then Hydra overrides such as `runner.max_steps=20`.
+
+    Returns:
+        What was composed, and the key to explain instead of running it; "" explains all.
 
     Raises:
         ConfigError: no such recipe, or an override that Hydra can't parse.
@@ -72,8 +66,7 @@ def parse_command_line(argv: Sequence[str], *, config_dir: Path, default: str, d
     # `parse_args` refuses overrides on both sides of an option.
     args = parser.parse_intermixed_args(list(argv))
     named = None if args.config_dir == config_dir else args.config_dir
-    composition = compose_app_recipe(config_dir, args.config_name, args.overrides, elsewhere=named)
-    return CommandLine(composition=composition, explain=args.explain)
+    return compose_app_recipe(config_dir, args.config_name, args.overrides, elsewhere=named), args.explain
 
 
 def compose_app_recipe(config_dir: Path, name: str, overrides: Sequence[str] = (), *, elsewhere: Path | None = None) -> Composition:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 
 from rlinf.core.data import EnvSpec, Trajectory
-from rlinf.core.errors import ConfigError, RLinfError
+from rlinf.core.errors import RLinfError
 from rlinf.core.metrics import Metric, Statistic, merge
 from rlinf.core.off_policy import HasLatentAction, HasReplayFeatures, OffPolicyTrainer, TrainsOffPolicy
 from rlinf.core.protocols import Channel
@@ -73,9 +73,8 @@ class OffPolicyActor(Worker):
         judged: object = policy
         self._latent = judged if isinstance(judged, HasLatentAction) else None
         self._featured = judged if isinstance(judged, HasReplayFeatures) else None
-        if not isinstance(config.trainer, TrainsOffPolicy):
-            raise ConfigError("actor.training_backend", f"'{config.training_backend}' does not train off-policy", "Use fsdp.")
-        self._trainer = config.trainer.build_off_policy(
+        # `rules` refuse any other trainer.
+        self._trainer = cast("TrainsOffPolicy", config.trainer).build_off_policy(
             policy,
             self.cfg.algorithm.objective,
             topology.spec,

@@ -24,7 +24,7 @@ from rlinf.runners.reasoning.evaluation import (
 from rlinf.runners.reasoning.generation.admission import GroupReport, Response
 from rlinf.runners.reasoning.rules import read_reasoning
 from rlinf.runners.reasoning.runner import ReasoningRunner
-from rlinf.runners.task_types import TASK_TYPES
+from rlinf.runners.task_types import TASK_TYPES, CheckedEvaluation
 
 
 def test_a_group_is_a_result_without_texts() -> None:
@@ -134,9 +134,9 @@ def test_problems_that_are_not_there_are_missed_before_a_worker_of_an_evaluation
 
 
 def expect_evaluable(cfg: Any) -> None:
-    evaluated = TASK_TYPES.get("reasoning").evaluated
-    assert evaluated is not None
-    assert evaluated(cfg) is cfg
+    evaluation = TASK_TYPES.get("reasoning").evaluation
+    assert isinstance(evaluation, CheckedEvaluation)
+    assert evaluation.configured(cfg) is cfg
 
 
 def test_a_chat_template_that_fails_is_told_before_a_worker_starts(

@@ -25,7 +25,7 @@ from rlinf.runners.evaluation.policy import EvaluatedPolicy
 from rlinf.runners.evaluation.tables import PolicyComparison, SuiteReport, table
 from rlinf.runners.reporting.progress import NAME_WIDTH
 from rlinf.runners.reporting.report.page import write_page
-from rlinf.runners.task_types import StartEvaluation, explain_run, task_type_of
+from rlinf.runners.task_types import CheckedEvaluation, StartEvaluation, explain_run, task_type_of
 
 
 def config(args: Sequence[str]) -> int:
@@ -162,7 +162,9 @@ def _evaluable(data: Mapping[str, Any], own: Mapping[str, Any] | None, of_checkp
         raise ConfigError("runner.task_type", f"'{task_type.name}' is evaluated by training only", "Train it for its numbers.")
     cfg = task_type.read(data)
     check_evaluation(cfg, of_checkpoint=of_checkpoint)
-    return task_type.evaluation, cfg if task_type.evaluated is None else task_type.evaluated(cfg)
+    if isinstance(task_type.evaluation, CheckedEvaluation):
+        return task_type.evaluation.start, task_type.evaluation.configured(cfg)
+    return task_type.evaluation, cfg
 
 
 def run_recipe(composition: Composition) -> int:

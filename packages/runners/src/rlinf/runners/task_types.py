@@ -72,6 +72,19 @@ StartEvaluation = Callable[[Any, Cluster, EvaluatedPolicy], Evaluation]
 """Launches the workers of an evaluation on a cluster; the results go where the policy says."""
 
 
+@dataclass(frozen=True, slots=True)
+class CheckedEvaluation:
+    """A `StartEvaluation` of which something can be refused before a cluster starts."""
+
+    configured: Callable[[Any], Any]
+    """Refuses what can be known of an evaluation, and gives its configuration from that of a run."""
+    start: StartEvaluation
+    """Launches the workers of that configuration."""
+
+    def __call__(self, cfg: Any, cluster: Cluster, policy: EvaluatedPolicy) -> Evaluation:
+        return self.start(self.configured(cfg), cluster, policy)
+
+
 @dataclass(frozen=True)
 class TaskType:
     """A kind of run."""
@@ -90,8 +103,6 @@ class TaskType:
     """Refuses what can be known from files and simulators, before a cluster starts; None where parts check themselves."""
     inferred: bool = True
     """Whether a recipe that names no task type can be of this one; not where its sections are those of another one, too."""
-    evaluated: Callable[[Any], Any] | None = None
-    """Refuses what can be known of an evaluation, before a cluster starts, and gives its configuration; None: that of the run."""
 
     def __post_init__(self) -> None:
         # A registry calls an owner by these: the decorated function, to which the entry point of a package points, too.
@@ -114,7 +125,6 @@ def register_task_type(
     evaluation: StartEvaluation | None = None,
     check: Callable[[Any], None] | None = None,
     inferred: bool = True,
-    evaluated: Callable[[Any], Any] | None = None,
 ) -> Callable[[Start], TaskType]:
     """The decorator of the function that launches the workers of a kind of run and returns its loop.
 
@@ -125,11 +135,10 @@ def register_task_type(
         evaluation: launches the workers of an evaluation without training; None where there is none.
         check: refuses what can be known from files and simulators, before a cluster starts; None where parts check themselves.
         inferred: whether a recipe that names no task type can be of this one.
-        evaluated: refuses what can be known of an evaluation, and gives its configuration; None for that of the run.
     """
 
     def claim(start: Start) -> TaskType:
-        return TASK_TYPES.register(name, TaskType(name, config, start, rules, evaluation, check, inferred, evaluated))
+        return TASK_TYPES.register(name, TaskType(name, config, start, rules, evaluation, check, inferred))
 
     return claim
 

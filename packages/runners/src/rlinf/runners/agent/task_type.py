@@ -15,7 +15,7 @@ from rlinf.runners.evaluation.policy import EvaluatedPolicy
 from rlinf.runners.reasoning.assembly import evaluated, trained
 from rlinf.runners.reasoning.evaluation import ReasoningEvalRunner, check_asked, check_problems
 from rlinf.runners.reasoning.runner import ReasoningRunner
-from rlinf.runners.task_types import register_task_type
+from rlinf.runners.task_types import CheckedEvaluation, register_task_type
 
 
 def evaluation(cfg: AgentConfig, cluster: Cluster, policy: EvaluatedPolicy) -> ReasoningEvalRunner:
@@ -23,7 +23,13 @@ def evaluation(cfg: AgentConfig, cluster: Cluster, policy: EvaluatedPolicy) -> R
     return evaluated(cfg, cluster, policy, _workers(cluster), {TOOLS: cfg.tool_supervisor})
 
 
-@register_task_type("agent", config=AgentConfig, rules=AGENT, evaluation=evaluation, check=check_problems, evaluated=check_asked)
+@register_task_type(
+    "agent",
+    config=AgentConfig,
+    rules=AGENT,
+    evaluation=CheckedEvaluation(check_asked, evaluation),
+    check=check_problems,
+)
 def agent(cfg: AgentConfig, cluster: Cluster, folder: RunFolder) -> ReasoningRunner:
     """All workers of an agent's run, after its warm start."""
     return trained(cfg, cluster, folder, _workers(cluster), {TOOLS: cfg.tool_supervisor})

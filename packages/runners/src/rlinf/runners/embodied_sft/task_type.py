@@ -19,7 +19,7 @@ from rlinf.runners.embodied_sft.rules import EMBODIED_SFT, check_data
 from rlinf.runners.embodied_sft.schema import DAggerConfig, EmbodiedSFTConfig
 from rlinf.runners.evaluation.policy import EvaluatedPolicy
 from rlinf.runners.sft.runner import SFTRunner
-from rlinf.runners.task_types import launch, register_task_type
+from rlinf.runners.task_types import CheckedEvaluation, launch, register_task_type
 
 if TYPE_CHECKING:
     from rlinf.runners.embodied_sft.actor_worker import PolicySFTActor
@@ -30,9 +30,8 @@ if TYPE_CHECKING:
     "embodied_sft",
     config=EmbodiedSFTConfig,
     rules=EMBODIED_SFT,
-    evaluation=evaluation,
+    evaluation=CheckedEvaluation(evaluation_config, evaluation),
     check=check_data,
-    evaluated=evaluation_config,
 )
 def embodied_sft(cfg: EmbodiedSFTConfig, cluster: Cluster, folder: RunFolder) -> SFTRunner:
     """Launches the actors; rollout and env workers follow when training is over."""

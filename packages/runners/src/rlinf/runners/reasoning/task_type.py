@@ -13,7 +13,7 @@ from rlinf.runners.reasoning.evaluation import ReasoningEvalRunner, check_asked,
 from rlinf.runners.reasoning.rules import REASONING
 from rlinf.runners.reasoning.runner import ReasoningRunner
 from rlinf.runners.reasoning.schema import ReasoningConfig
-from rlinf.runners.task_types import register_task_type
+from rlinf.runners.task_types import CheckedEvaluation, register_task_type
 
 
 def evaluation(cfg: ReasoningConfig, cluster: Cluster, policy: EvaluatedPolicy) -> ReasoningEvalRunner:
@@ -25,7 +25,11 @@ def evaluation(cfg: ReasoningConfig, cluster: Cluster, policy: EvaluatedPolicy) 
 
 
 @register_task_type(
-    "reasoning", config=ReasoningConfig, rules=REASONING, evaluation=evaluation, check=check_problems, evaluated=check_asked
+    "reasoning",
+    config=ReasoningConfig,
+    rules=REASONING,
+    evaluation=CheckedEvaluation(check_asked, evaluation),
+    check=check_problems,
 )
 def reasoning(cfg: ReasoningConfig, cluster: Cluster, folder: RunFolder) -> ReasoningRunner:
     """All workers of a reasoning run, after its warm start."""

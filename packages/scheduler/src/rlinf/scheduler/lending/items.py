@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -74,12 +74,10 @@ class Ledger:
                 raise RLinfError(f"{self.stage}", f"item {item.number} came twice", "Number the items of a step differently.")
             self.waiting[item.number] = item
 
-    def assign(self, device: int, count: int) -> Sequence[Item]:
-        """Gives a device up to `count` items: those that were begun first, then the largest."""
-        order = sorted(self.waiting.values(), key=lambda item: (item.progress is None, -item.size, item.number))
-        chosen = order[:count]
-        for item in chosen:
-            self.running[item.number] = (device, self.waiting.pop(item.number))
+    def assign(self, device: int) -> Item:
+        """Gives a device an item that waits: of those that were begun, or else of all, the largest."""
+        chosen = min(self.waiting.values(), key=lambda item: (item.progress is None, -item.size, item.number))
+        self.running[chosen.number] = (device, self.waiting.pop(chosen.number))
         return chosen
 
     def finish(self, item: Item) -> bool:

@@ -217,7 +217,7 @@ class _Step:
             while book.waiting and max(room.values(), default=0) > 0:
                 device = max(room, key=lambda device: (room[device], -device))
                 room[device] -= 1
-                given.setdefault(device, []).extend(book.assign(device, 1))
+                given.setdefault(device, []).append(book.assign(device))
             now = time.monotonic()
             for device, items in given.items():
                 self.assigned |= {(name, item.number): now for item in items}

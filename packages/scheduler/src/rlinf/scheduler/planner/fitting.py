@@ -227,15 +227,18 @@ class _Run:
 
     def _turns(self, name: str, other: str) -> list[Span]:
         """The calls in which a component takes what the other one has put."""
-        made = {number for span in self._inside if span.kind == "put" and span.group == other for number in span.ids}
+        made = self._items("put", other)
         gets = [span for span in self._inside if span.kind == "get" and span.group == name and made.intersection(span.ids)]
         methods = {span.within for span in gets}
         return [span for span in self._calls if span.group == name and span.name in methods]
 
+    def _items(self, kind: str, group: str) -> set[int]:
+        """The numbers of the items that a component has put, or got."""
+        return {number for span in self._inside if span.kind == kind and span.group == group for number in span.ids}
+
     def _most_under_way(self, loop: Loop) -> int:
         """How many requests of one process of the first component wait for their answers at once, at the most."""
-        asks = {number for span in self._inside if span.kind == "get" and span.group == loop.second for number in span.ids}
-        answers = {number for span in self._inside if span.kind == "put" and span.group == loop.second for number in span.ids}
+        asks, answers = self._items("get", loop.second), self._items("put", loop.second)
         # Each step for itself: a request that asks for no answer may end one.
         changes: dict[tuple[int, int | None], list[tuple[int, int]]] = {}
         for span in self._inside:

@@ -38,14 +38,13 @@ NEARLY = 0.1
 """By how much of the best step those may be worse."""
 KEPT = 24
 """Layouts that are remembered beside the best."""
-
-
 EFFORT = 120_000.0
 """Turns of all processes that are followed at most in a search of a part of them, as `effort` counts; a second or two."""
 ALL_EFFORT = 500_000.0
 """In a search of all of them."""
 ITEMS_OF_A_TURN = 256
 """A turn of so many processes takes twice as long as that of a few."""
+_MORE = "Take more devices, or some with more memory."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +168,11 @@ class _Search:
         """Searches."""
         began = time.perf_counter()
         sizes = {name: self._choices.sizes(name) for name in self._names}
+        for name, each in sizes.items():
+            if not each:
+                parts = ", ".join(map(str, self._workload.components[name].costs))
+                problem = f"{name} has no place on {self._machine.devices} devices, with {parts} for each process"
+                raise PlacementError(PLACE, problem, _MORE)
         lower = min(self._root(bound, sizes) for bound in self._bounds.values())
         # So that the search has something to beat.
         for layout, options in itertools.product([*known, *self._choices.by_hand()], self._bounds):
@@ -180,7 +184,9 @@ class _Search:
         if exact:
             lower = max(lower, self._prove(lower))
         if not self._best:
-            raise PlacementError(PLACE, self._why_none(sizes), "Take more devices, or some with more memory.")
+            memory = memory_text(self._machine.memory or 0)
+            problem = f"no layout on {self._machine.devices} devices fits into {memory} each"
+            raise PlacementError(PLACE, problem, _MORE)
         best = self._best[0]
         return Plan(
             best=best,
@@ -192,8 +198,6 @@ class _Search:
 
     def _root(self, bound: Bounds, slots: Mapping[str, Sequence[Slot]]) -> float:
         """What no layout of these can beat."""
-        if any(not each for each in slots.values()):
-            return 0.0
         rough = {name: [(bound.rough_share(name, slot), slot) for slot in _distinct(each)] for name, each in slots.items()}
         least = {name: _least(share for share, _ in each) for name, each in rough.items()}
         work = [min(share.load_s * slot.count for share, slot in each) for name, each in rough.items() if name not in bound.beside]
@@ -223,8 +227,6 @@ class _Search:
 
     def _all(self, bound: Bounds, slots: Mapping[str, Sequence[Slot]]) -> Iterator[tuple[float, Layout]]:
         """Every layout with its bound, without those of which a part is worse than the best so far."""
-        if any(not each for each in slots.values()):
-            return
         least = {name: _least(bound.share(name, slot) for slot in _distinct(each)) for name, each in slots.items()}
 
         def grow(at: int, layout: dict[str, Slot], shares: dict[str, Share]) -> Iterator[tuple[float, Layout]]:
@@ -359,13 +361,6 @@ class _Search:
             self._best = sorted([*(each for each in self._best if each is not same), candidate], key=_rank)
         del self._best[KEPT:]
         return candidate
-
-    def _why_none(self, slots: Mapping[str, Sequence[Slot]]) -> str:
-        for name, each in slots.items():
-            if not each:
-                sizes = ", ".join(map(str, self._workload.components[name].costs))
-                return f"{name} has no place on {self._machine.devices} devices, with {sizes} for each process"
-        return f"no layout on {self._machine.devices} devices fits into {memory_text(self._machine.memory or 0)} each"
 
 
 def effort(workload: Workload, layout: Layout, options: Options) -> float:

@@ -35,22 +35,6 @@ def cores_of_a_process(workload: Workload, machine: Machine, name: str, parallel
     return min(float(parallel), (workload.cores or machine.cores) / max(1, beside))
 
 
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """What time it is when, on cores that are shared, a run has come as far as it would be at some time with enough of them."""
-
-    times: Floats
-    """Ascending, from 0 on."""
-    seconds: Floats
-    """What time it is then."""
-
-    def at(self, time: float | Floats) -> Floats:
-        """When a run has come so far."""
-        last = self.times[-1]
-        # After the last change nothing works, and both clocks go alike.
-        return np.interp(np.minimum(time, last), self.times, self.seconds) + np.maximum(0.0, np.asarray(time) - last)
-
-
 Period = tuple[float, float, int, int]
 """When the processes of a timeline work: from, until, the first of their devices, and the first after them."""
 
@@ -74,11 +58,20 @@ def periods(calls: Sequence[Call], ranges: Ranges) -> dict[str, list[Period]]:
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """How a run goes on cores that its processes share."""
+    """What time it is when, on cores that are shared, a run has come as far as it would be at some time with enough of them."""
 
-    clock: Clock
+    times: Floats
+    """Ascending, from 0 on."""
+    seconds: Floats
+    """What time it is then."""
     core_s: float
     """Seconds for which its processes keep one core busy, together."""
+
+    def at(self, time: float | Floats) -> Floats:
+        """When a run has come so far."""
+        last = self.times[-1]
+        # After the last change nothing works, and both clocks go alike.
+        return np.interp(np.minimum(time, last), self.times, self.seconds) + np.maximum(0.0, np.asarray(time) - last)
 
 
 def sharing(workload: Workload, machine: Machine, layout: Layout, worked: Mapping[str, Sequence[Period]]) -> Sharing | None:
@@ -113,4 +106,4 @@ def sharing(workload: Workload, machine: Machine, layout: Layout, worked: Mappin
         # What is left of sums of shares is no work.
         crowd = max(busy) / machine.cores
         slowest = crowd if crowd > 1 + ROUNDING else 1.0
-    return Sharing(Clock(np.array(times), np.array(seconds)), core_s)
+    return Sharing(np.array(times), np.array(seconds), core_s)

@@ -132,7 +132,7 @@ class _Run:
         self.ranges = {name: self.timelines.ranges(name) for name in layout}
         self.worked = periods(self.calls, self.ranges) if machine.virtual and machine.cores else {}
         self.sharing = sharing(workload, machine, layout, self.worked)
-        end = self.timelines.end if self.sharing is None else float(self.sharing.clock.at(self.timelines.end))
+        end = self.timelines.end if self.sharing is None else float(self.sharing.at(self.timelines.end))
         self.makespan_s = end + workload.sync_s
 
     def simulation(self) -> Simulation:
@@ -155,14 +155,14 @@ class _Run:
         busy_s, work_s = np.zeros(self.machine.devices), dict.fromkeys(self.layout, 0.0)
         for name, each in self.worked.items():
             for start, stop, first, end in each:
-                spent = float(shared.clock.at(stop) - shared.clock.at(start))
+                spent = float(shared.at(stop) - shared.at(start))
                 busy_s[first:end] += spent
                 work_s[name] += spent * (end - first)
         for call in self.calls:
-            call.starts, call.ends = shared.clock.at(call.starts), shared.clock.at(call.ends)
+            call.starts, call.ends = shared.at(call.starts), shared.at(call.ends)
         use = shared.core_s / max(self.makespan_s, 1e-12) / (self.machine.cores * self.machine.nodes)
         slower = self.makespan_s / max(self.timelines.end + self.workload.sync_s, 1e-12)
-        ends_s = tuple(float(shared.clock.at(end)) for end in found.ends_s)
+        ends_s = tuple(float(shared.at(end)) for end in found.ends_s)
         return replace(found, ends_s=ends_s, busy_s=busy_s, work_s=work_s, cores=Cores(self.machine.cores, use, slower))
 
     # The graph of a step.

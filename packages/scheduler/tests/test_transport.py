@@ -278,3 +278,13 @@ def test_a_server_that_accepts_nobody_is_not_waited_for_in_vain(tmp_path: Path) 
         run_info = RunInfo(run="r", driver=Location("here", str(tmp_path / "s")), authkey=b"k", timeout_s=60.0)
         with pytest.raises(DeadlineExceeded, match=r"me waited 0\.3 s for room in vain; driver does not answer"):
             connections(run_info, "a.0").ask(DRIVER, "hello", wait=Wait("me", "queue", "room", 0.3))
+
+
+@pytest.mark.parametrize(
+    ("queue", "what"), [(("message", "b.0", "a.0", "tag"), "a message"), (("frames", "key"), "an item of channel 'frames'")]
+)
+def test_what_comes_too_late_is_named(a: Any, b: Any, queue: Any, what: str, caplog: pytest.LogCaptureFixture) -> None:
+    b.queues.close("the run is over")
+    a.put("b.0", queue, 1, encode("late"), 0, SOON)
+    until(lambda: bool(caplog.messages))
+    assert caplog.messages == [f"{what} from a[0] is lost: the run is over"]

@@ -273,7 +273,9 @@ class _ServedConnection:
         self._queues.start(request)
         if request.problem is not None:
             # A post has no answer in which its sender could learn of it.
-            _LOG.warning("channel '%s': an item of %s is lost: %s", channel_of(name), label(self._peer), request.problem[1])
+            channel = channel_of(name)
+            what = "a message" if channel is None else f"an item of channel '{channel}'"
+            _LOG.warning("%s from %s is lost: %s", what, label(self._peer), request.problem[1])
 
     def _start(self, number: int, request: Request) -> None:
         self._requests[number] = request

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import random
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from rlinf.core.errors import ConfigError, DeadlineExceeded
-from rlinf.runners.embodied.playing.request_batches import request_batches
+from rlinf.runners.embodied.playing.request_batches import Requests, request_batches
 from rlinf.runners.embodied.playing.slots import layout
 from rlinf.runners.embodied.rules import read_embodied
 from rlinf.runners.embodied.schema import RolloutConfig
@@ -21,12 +23,16 @@ def asked(slot: int, t: int | None) -> Request:
     return Request(slot=slot, env_rank=0, key=() if t is None else (t,), obs=None if t is None else {})
 
 
+def requests_of(channel: Any) -> Requests:
+    return Requests(channel, 0, take=lambda number: None, waiting=nullcontext)
+
+
 def batches(order: list[Request], channel: Any, *, ranks: int = 1, stages: int = 2, **config: Any) -> list[list[tuple[int, int]]]:
     """Slot and decision of each request, batch by batch, if all requests are there from the start."""
     slots = layout(12, ranks=ranks, stages=stages)
     for request in order:
         channel.put(request, key=0)
-    found = request_batches(channel, 0, slots, RolloutConfig(pipeline_stage_num=stages, **config), lambda: channel.get(key=0))
+    found = request_batches(requests_of(channel), slots, RolloutConfig(pipeline_stage_num=stages, **config))
     return [[(request.slot, request.key[0]) for request in batch] for batch in found]
 
 
@@ -78,35 +84,34 @@ def test_a_batch_waits_for_more_until_its_deadline(queues: Any, wait_ms: float) 
     for request in (asked(0, 0), asked(1, 0)):
         channel.put(request, key=0)
     config = RolloutConfig(batching="waiting", batch_wait_ms=wait_ms)
-    first: Any = next(iter(request_batches(channel, 0, slots, config, lambda: channel.get(key=0))))  # pyright: ignore[reportArgumentType]
+    first = next(iter(request_batches(requests_of(channel), slots, config)))
     assert [request.slot for request in first] == [0, 1]
     assert len(channel.waits) == (wait_ms > 0)
     assert all(0 < wait <= wait_ms / 1e3 for wait in channel.waits)
 
 
-def test_a_stage_is_decided_for_together_whoever_asks_first(queues: Any) -> None:
+def test_a_stage_is_decided_for_together_whoever_asks_first() -> None:
     """Three env workers with two stages, of which some end early: what goes together never depends on the order of arrival."""
     lengths = [3, 3, 1, 2, 3, 0]
     expected = {stage: [[(s, t) for s in range(stage, 6, 2) if lengths[s] > t] for t in range(3)] for stage in (0, 1)}
     for seed in range(50):
         left = [[*(asked(slot, t) for t in range(length)), asked(slot, None)] for slot, length in enumerate(lengths)]
-        order, draw = list[Request](), random.Random(seed)
-        channel = queues()
+        draw = random.Random(seed)
         slots = layout(12, ranks=3, stages=2)
         ready = set(range(6))
         by_stage: dict[int, list[list[tuple[int, int]]]] = {0: [], 1: []}
 
-        def receive(ready: set[int] = ready, left: Any = left, draw: random.Random = draw) -> Request:
+        def receive(key: int, ready: set[int] = ready, left: Any = left, draw: random.Random = draw) -> Request:
             # A slot asks again only when it was answered.
             slot = draw.choice(sorted(ready))
             request = left[slot].pop(0)
             ready.discard(slot)
             return request
 
-        for batch in request_batches(channel, 0, slots, RolloutConfig(batching="stage"), receive):
+        channel = SimpleNamespace(get=receive)
+        for batch in request_batches(requests_of(channel), slots, RolloutConfig(batching="stage")):
             by_stage[batch[0].slot % 2].append([(request.slot, request.key[0]) for request in batch])
             ready.update(request.slot for request in batch)
-        assert order == []
         assert by_stage == {stage: [batch for batch in found if batch] for stage, found in expected.items()}, seed
 
 

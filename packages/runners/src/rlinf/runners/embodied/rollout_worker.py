@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,13 +18,12 @@ from rlinf.core.protocols import Channel, CompiledPolicy, Mode, Policy
 from rlinf.core.random import RowGenerators, keyed_seed
 from rlinf.core.worker import Worker
 from rlinf.runners.checkpoints.starting_weights import fitting_model, load_starting_weights, read_weights
-from rlinf.runners.embodied.playing.request_batches import request_batches
+from rlinf.runners.embodied.playing.request_batches import Requests, request_batches
 from rlinf.runners.embodied.playing.slots import Slot
 from rlinf.runners.embodied.schema import PlayedConfig
 from rlinf.runners.embodied.topology import (
     Attempt,
     ChunksInExecution,
-    NewWeights,
     Remembered,
     Reply,
     Request,
@@ -119,7 +119,8 @@ class MultiStepRolloutWorker(Worker):
     def _serve(self, requests: Channel, queue: Hashable, answers: Channel, slots: Sequence[Slot], mode: Mode) -> int:
         policy, _ = self._ready()
         with self._onloaded(policy):
-            answered = self._answer(_Requests(requests, self.sync_model_from_actor), queue, answers, slots, mode)
+            waiting = partial(self.worker_timer, "wait_for_observations")
+            answered = self._answer(Requests(requests, queue, self.sync_model_from_actor, waiting), answers, slots, mode)
             if self.records_memory and isinstance(policy, torch.nn.Module):
                 self.record_memory("parameters", sum(each.nbytes for each in (*policy.parameters(), *policy.buffers())))
             return answered
@@ -137,13 +138,9 @@ class MultiStepRolloutWorker(Worker):
             if isinstance(policy, torch.nn.Module):
                 policy.to("cpu")
 
-    def _answer(self, requests: _Requests, queue: Hashable, answers: Channel, slots: Sequence[Slot], mode: Mode) -> int:
-        def receive() -> Request:
-            with self.worker_timer("wait_for_observations"):
-                return requests.get(key=queue)
-
+    def _answer(self, requests: Requests, answers: Channel, slots: Sequence[Slot], mode: Mode) -> int:
         answered = 0
-        for batch in request_batches(requests, queue, slots, self.cfg.rollout, receive):
+        for batch in request_batches(requests, slots, self.cfg.rollout):
             with self.worker_timer("decide"):
                 replies = self._decide(batch, mode)
             for request, reply in zip(batch, replies, strict=True):
@@ -190,29 +187,6 @@ class MultiStepRolloutWorker(Worker):
         if self._policy is None or self._topology is None:
             raise RLinfError(f"rollout[{self.rank}]", "has no policy yet", "Call init_worker(topology) first.")
         return self._policy, self._topology
-
-
-class _Requests:
-    """The requests of a channel; weights that are announced among them are taken on the way.
-
-    Args:
-        channel: carries both.
-        take: receives the weights of that number.
-    """
-
-    def __init__(self, channel: Channel, take: Callable[[int], object]) -> None:
-        self._channel, self._take = channel, take
-
-    def get(self, *, key: Hashable, timeout: float | None = None) -> Request:
-        return self._next(lambda: self._channel.get(key=key, timeout=timeout))
-
-    def get_nowait(self, *, key: Hashable) -> Request:
-        return self._next(lambda: self._channel.get_nowait(key=key))
-
-    def _next(self, get: Callable[[], Request | NewWeights]) -> Request:
-        while isinstance(item := get(), NewWeights):
-            self._take(item.number)
-        return item
 
 
 def _continued(policy: Policy, obs: Any, chunks: Sequence[ChunksInExecution], generator: Any) -> Decision[Any]:

@@ -27,7 +27,7 @@ from rlinf.runners.config.schema import (
 )
 from rlinf.runners.embodied.algorithm import EmbodiedAlgorithmConfig
 from rlinf.runners.embodied.films import VideoConfig, check_films
-from rlinf.runners.embodied.wrapping import DataCollectionConfig, Wrapped, WrapperSection, Wrapping, fit_wrappers, wrapping_of
+from rlinf.runners.embodied.wrapping import DataCollectionConfig, Wrapped, WrapperSection, fit_wrappers
 
 TRAINS = {"trains": True}
 """Metadata of what an evaluation does without."""
@@ -37,6 +37,8 @@ TRAINS = {"trains": True}
 class TrainEnvConfig(Wrapped):
     """`env.train`."""
 
+    place: ClassVar[str] = "env.train"
+    trains: ClassVar[bool] = True
     env_type: str
     """A registered environment."""
     init_params: EnvConfig = field(metadata=chosen(ENVS, "env_type", merged=False, trains=True))
@@ -72,11 +74,6 @@ class TrainEnvConfig(Wrapped):
         """Groups of environments over all env workers."""
         return self.total_num_envs // self.group_size
 
-    @property
-    def wrapping(self) -> Wrapping:
-        """What environments are wrapped in; the recorder stands before the first wrapper that is for training only."""
-        return wrapping_of(self, "env.train", trains=True)
-
     def __post_init__(self) -> None:
         fit_wrappers(self)
         positive(
@@ -99,6 +96,7 @@ class TrainEnvConfig(Wrapped):
 class EvalEnvConfig(Wrapped):
     """`env.eval`; what it does not say is as in `env.train`."""
 
+    place: ClassVar[str] = "env.eval"
     env_type: str
     """A registered environment."""
     init_params: EnvConfig = field(metadata=chosen(ENVS, "env_type", merged=False))
@@ -134,11 +132,6 @@ class EvalEnvConfig(Wrapped):
     data_collection: DataCollectionConfig | None = None
     """Records the episodes of evaluations."""
     video_cfg: VideoConfig = field(default_factory=VideoConfig)
-
-    @property
-    def wrapping(self) -> Wrapping:
-        """What environments are wrapped in, without what is for training only."""
-        return wrapping_of(self, "env.eval", trains=False)
 
     @property
     def task_ids(self) -> tuple[int | str, ...]:
@@ -286,15 +279,7 @@ class PlayedConfig(RunConfig):
             remedy = f"Set it to at most {groups}, or raise env.train.total_num_envs."
             raise ConfigError("rollout.pipeline_stage_num", problem, remedy)
         refuse_idle_rollout(ranks_of(placement, "rollout"), env_ranks=ranks, slots=ranks * stages, stages=stages)
-        self.check_actors(ranks_of(placement, "actor"))
-
-    def check_actors(self, ranks: int) -> None:
-        """Refuses what can't be parted over so many actors.
-
-        Raises:
-            ConfigError: one line for each thing.
-        """
-        refuse(list(self.unparted(ranks)))
+        refuse(list(self.unparted(ranks_of(placement, "actor"))))
 
     def unparted(self, ranks: int) -> Iterator[ConfigError]:
         """What can't be parted over so many actors."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from rlinf.core.data import EnvSpec
 from rlinf.core.declarations import MadeForSimulators, RunsElsewhere
@@ -40,6 +41,10 @@ class DataCollectionConfig:
 class Wrapped:
     """What `env.train` and `env.eval` both have; each says for itself what it means there."""
 
+    place: ClassVar[str]
+    """The dotted path of the section."""
+    trains: ClassVar[bool] = False
+    """Whether its environments are trained in, which some wrappers are for only."""
     env_type: str
     init_params: EnvConfig
     max_episode_steps: int | None
@@ -47,26 +52,20 @@ class Wrapped:
     wrappers: tuple[WrapperSection, ...]
     data_collection: DataCollectionConfig | None
 
-
-def wrapping_of(config: Wrapped, place: str, *, trains: bool) -> Wrapping:
-    """What environments are wrapped in.
-
-    Args:
-        config: the section.
-        place: its dotted path.
-        trains: whether they are trained in, which some wrappers are for only.
-    """
-    entries = [(f"{place}.wrappers[{at}]", section.wrapper) for at, section in enumerate(config.wrappers)]
-    entries = [(at, wrapper) for at, wrapper in entries if trains or not wrapper.training_only]
-    if config.data_collection is not None and config.data_collection.enabled:
-        # As the policy sees and acts in them, but for what only training changes, such as random images.
-        changed = [
-            number
-            for number, (_, wrapper) in enumerate(entries)
-            if wrapper.training_only and not isinstance(wrapper, LetsHumansAct)
-        ]
-        entries.insert(min([*changed, len(entries)]), (f"{place}.data_collection", config.data_collection.recorder))
-    return entries
+    @property
+    def wrapping(self) -> Wrapping:
+        """What environments are wrapped in; the recorder stands before the first wrapper that is for training only."""
+        entries = [(f"{self.place}.wrappers[{at}]", section.wrapper) for at, section in enumerate(self.wrappers)]
+        entries = [(at, wrapper) for at, wrapper in entries if self.trains or not wrapper.training_only]
+        if self.data_collection is not None and self.data_collection.enabled:
+            # As the policy sees and acts in them, but for what only training changes, such as random images.
+            changed = [
+                number
+                for number, (_, wrapper) in enumerate(entries)
+                if wrapper.training_only and not isinstance(wrapper, LetsHumansAct)
+            ]
+            entries.insert(min([*changed, len(entries)]), (f"{self.place}.data_collection", self.data_collection.recorder))
+        return entries
 
 
 def fit_wrappers(config: Wrapped) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,8 @@ class SuiteReport:
         for name, report in self.reports.items():
             # The last row of a report is the one over all tasks.
             *tasks, whole = report.rows
-            rows += [_named(row, f"{name}/{row.name}") for row in tasks]
-            rows.append(_named(whole, name))
+            rows += [replace(row, name=f"{name}/{row.name}") for row in tasks]
+            rows.append(replace(whole, name=name))
         judged = [report.total for report in self.reports.values()]
         if len(judged) > 1 and len({report.metric for report in self.reports.values()}) == 1 and None not in judged:
             rows.append(self._over_all())
@@ -70,7 +70,7 @@ class PolicyComparison:
 
     def __str__(self) -> str:
         (base, first), *_ = self.measured
-        rows = table([_named(report.rows[-1], policy.name) for policy, report in self.measured], first.metric)
+        rows = table([replace(report.rows[-1], name=policy.name) for policy, report in self.measured], first.metric)
         rate = first.total is not None
         told = [f"{name} against {base.name}: {found.told(rate=rate)}" for name, found in self._differences.items()]
         return "\n".join([f"comparison (protocol {first.protocol.hash})", rows, *told])
@@ -110,10 +110,6 @@ def _padded(line: Sequence[str], widths: Sequence[int]) -> list[str]:
 
 def _cell(value: float | None) -> str:
     return "" if value is None else f"{value:.3g}"
-
-
-def _named(row: Row, name: str) -> Row:
-    return Row(name=name, n=row.n, judged=row.judged, means=row.means)
 
 
 def _written(file: Path, content: Mapping[str, Any]) -> Path:

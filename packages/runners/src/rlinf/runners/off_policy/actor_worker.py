@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 import numpy as np
 
 from rlinf.core.data import EnvSpec, Trajectory
-from rlinf.core.errors import RLinfError
+from rlinf.core.errors import RLinfError, refuse
 from rlinf.core.metrics import Metric, Statistic, merge
 from rlinf.core.off_policy import HasLatentAction, HasReplayFeatures, OffPolicyTrainer, TrainsOffPolicy
 from rlinf.core.protocols import Channel
@@ -196,7 +196,7 @@ class OffPolicyActor(Worker):
 
     def _buffer(self, spec: EnvSpec) -> ReplayBuffer:
         config, train = self.cfg.algorithm, self.cfg.env.train
-        self.cfg.check_actors(self.world_size)
+        refuse(list(self.cfg.unparted(self.world_size)))
         # As `shares` parts them.
         own = sum(group * self.world_size // train.groups == self.rank for group in range(train.groups)) * train.group_size
         return ReplayBuffer(

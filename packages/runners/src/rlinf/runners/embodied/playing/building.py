@@ -42,7 +42,7 @@ def build_slots(
             )
         for place, wrapper in config.wrapping:
             with _placed(place):
-                env = wrapper.wrap(env, f"{'train' if isinstance(config, TrainEnvConfig) else 'eval'}_{slot.index}")
+                env = wrapper.wrap(env, f"{config.place.removeprefix('env.')}_{slot.index}")
         env_slots.append(EnvSlot(slot, env, config.init_params.describe(env), partial(_keyed, config)))
     return env_slots, env_slots[-1].spec
 
@@ -53,12 +53,11 @@ def _keyed(config: TrainEnvConfig | EvalEnvConfig) -> Generator[None]:
     try:
         yield
     except ConfigError as error:
-        section = "env.train" if isinstance(config, TrainEnvConfig) else "env.eval"
         env, _, name = error.place.partition(".")
         # No key is called so: what asks an environment for pictures is the film.
         if isinstance(config, EvalEnvConfig) and config.video_cfg.save_video and name == "render":
             name = FILMED.removeprefix("env.eval.")
-        for part, prefix in ((config, section), (config.init_params, f"{section}.init_params")):
+        for part, prefix in ((config, config.place), (config.init_params, f"{config.place}.init_params")):
             if env == "env" and is_dataclass(part) and name.partition(".")[0] in [field.name for field in fields(part)]:
                 error.move(f"{prefix}.{name}")
                 break

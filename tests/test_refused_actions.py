@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from rlinf.core.data import ArraySpec, EnvSpec
 from rlinf.core.errors import ConfigError, each_fault
 from rlinf.runners import check_run, read_embodied
 from rlinf.runners.config.checks import check_ranks
@@ -191,3 +192,15 @@ def test_an_environment_in_another_interpreter_has_the_format_of_what_runs_there
     elsewhere = "env.train.init_params={env: libero, python: /usr/bin/python3, params: {suite: libero_10}}"
     cfg = embodied("env.train.env_type=remote", f"+{elsewhere}", recipe="libero_10_ppo_openvla_oft")
     assert resolved(cfg.env.train)["wrappers"] == [{"type": "action_format", "format": "libero"}]
+
+
+def test_what_a_model_finds_when_it_is_built_is_told_by_the_key_of_the_run() -> None:
+    """Only the environment shows that actions are numbered; the model itself would say `mlp_policy.num_q_heads`."""
+    model = embodied("actor.model.num_q_heads=2", "algorithm.entropy_bonus=0", recipe="cartpole_ppo").actor.model
+    numbered = EnvSpec(
+        observation={"states": ArraySpec(shape=(4,), dtype="float32")},
+        action=ArraySpec(shape=(), dtype="int64", low=0, high=1),
+        max_episode_steps=500,
+    )
+    with pytest.raises(ConfigError, match=r"^actor\.model\.num_q_heads: expected the default for numbered actions, found 2\."):
+        model.build(numbered, seed=0)

@@ -141,16 +141,17 @@ class ModelSection:
         """The policy with fresh weights; a language model needs no description of an environment.
 
         Raises:
-            ConfigError: they do not go together; the message has the key, of which the model knows the last part only.
+            ConfigError: they do not go together; the message has the key; a model knows the last part of it, or its own name.
         """
         try:
             built = build_model(self.config, spec, seed=seed, place="actor.model.model_type")
             _expect_policy(built, self.model_type, acts=spec is not None and traits_of(self.config).judges is None)
             return built
         except ConfigError as error:
-            name = error.place.partition(".")[0]
+            below = error.place.removeprefix(f"{self.model_type}.")
+            name = below.partition(".")[0]
             if is_dataclass(self.config) and name in [field.name for field in fields(self.config)]:
-                error.move(f"actor.model.{error.place}")
+                error.move(f"actor.model.{below}")
             raise
 
 

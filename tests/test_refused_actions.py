@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rlinf.core.data import ArraySpec, EnvSpec
@@ -199,7 +200,7 @@ def test_what_a_model_finds_when_it_is_built_is_told_by_the_key_of_the_run() -> 
     model = embodied("actor.model.num_q_heads=2", "algorithm.entropy_bonus=0", recipe="cartpole_ppo").actor.model
     numbered = EnvSpec(
         observation={"states": ArraySpec(shape=(4,), dtype="float32")},
-        action=ArraySpec(shape=(), dtype="int64", low=0, high=1),
+        action=ArraySpec(shape=(), dtype="int64", low=np.array(0), high=np.array(1)),
         max_episode_steps=500,
     )
     with pytest.raises(ConfigError, match=r"^actor\.model\.num_q_heads: expected the default for numbered actions, found 2\."):

@@ -149,7 +149,7 @@ def memory_use(workload: Workload, machine: Machine, layout: Layout) -> MemoryUs
             turns = [name for name in here if workload.components[name].offload]
             kept = sum(each[name] for name in here if name not in turns)
             peak = kept + max((each[name] for name in turns), default=0.0)
-            if peak > limit or _loop_within(workload, turns):
+            if peak > limit or any(loop.first in turns and loop.second in turns for loop in workload.loops):
                 return None
             offloaded |= set(turns)
         peaks += [peak] * (end - start)
@@ -169,7 +169,3 @@ def overlapping(layout: Layout, names: Sequence[str]) -> list[tuple[str, str]]:
 def _bytes(workload: Workload, name: str, slot: Slot) -> float:
     component = workload.components[name]
     return component.memory.per_device(slot.count, slot.parallel, component.items / slot.processes)
-
-
-def _loop_within(workload: Workload, names: Sequence[str]) -> bool:
-    return any(loop.first in names and loop.second in names for loop in workload.loops)

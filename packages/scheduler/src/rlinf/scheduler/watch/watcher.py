@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 from rlinf.core.errors import RLinfError
 from rlinf.scheduler.transport.sockets.socket_transport import DriverTransport
@@ -31,35 +32,34 @@ class Watcher:
 
     def wait_graph(self) -> WaitGraph:
         """Who waits for whom at this moment. Takes a second if a process does not answer."""
-        transport = self._transport
-        pids = transport.controls.pids()
-        said: dict[str, list[Activity]] = {DRIVER: activities(DRIVER), **transport.controls.ask("activities", timeout=ANSWER_S)}
+        answers, silent = self._ask("activities")
+        said: dict[str, list[Activity]] = {DRIVER: activities(DRIVER), **answers}
         uses = self._uses([doing.blocked for all_of_one in said.values() for doing in all_of_one if doing.blocked])
-        waiters = [waiter(label(host), doing, uses, transport.locks) for host, found in said.items() for doing in found]
-        # One that has ended meanwhile is not silent.
-        silent = {host: pid for host, pid in pids.items() if host not in said and host in transport.controls.pids()}
+        waiters = [waiter(label(host), doing, uses, self._transport.locks) for host, found in said.items() for doing in found]
         for host, (state, _) in self._look(silent, stacks=False).items():
             waiters.append(Waiter(who=label(host), note=f"does not answer: {state}"))
         return WaitGraph(tuple(sorted(waiters, key=lambda waiter: _natural(waiter.who))))
 
     def silent(self) -> dict[str, tuple[int, str]]:
         """The processes that do not answer at this moment, by address: their ids, and how they look from outside."""
-        controls = self._transport.controls
-        pids = controls.pids()
-        said = controls.ask("activities", timeout=ANSWER_S)
-        silent = {host: pid for host, pid in pids.items() if host not in said and host in controls.pids()}
+        _, silent = self._ask("activities")
         return {host: (silent[host], state) for host, (state, _) in self._look(silent, stacks=False).items()}
 
     def stacks(self) -> dict[str, list[Stack]]:
         """The Python stacks of the driver and of all workers: `rollout[1]` → a stack for each thread. Stopped ones have none."""
-        controls = self._transport.controls
-        pids = controls.pids()
-        said: dict[str, list[Stack]] = controls.ask("stacks", timeout=ANSWER_S)
-        silent = {host: pid for host, pid in pids.items() if host not in said and host in controls.pids()}
-        found = {DRIVER: own_stacks(), **{label(host): stacks for host, stacks in said.items()}}
+        said, silent = self._ask("stacks")
+        found: dict[str, list[Stack]] = {DRIVER: own_stacks(), **{label(host): stacks for host, stacks in said.items()}}
         for host, (state, stacks) in self._look(silent, stacks=True).items():
             found[label(host)] = stacks or [Stack(state, ())]
         return dict(sorted(found.items(), key=lambda item: _natural(item[0])))
+
+    def _ask(self, kind: str) -> tuple[dict[str, Any], dict[str, int]]:
+        """What processes answer to a question, by address; and the ids of those that do not answer."""
+        controls = self._transport.controls
+        pids = controls.pids()
+        said = controls.ask(kind, timeout=ANSWER_S)
+        # One that has ended meanwhile is not silent.
+        return said, {host: pid for host, pid in pids.items() if host not in said and host in controls.pids()}
 
     def _uses(self, waits: Sequence[Blocked]) -> dict[tuple[str, bytes], Use]:
         """What the hosts of queues know of those that are waited for."""

@@ -60,6 +60,7 @@ OF_PRESETS = ("architecture", "tokens", "overrides")
     [
         ("cartpole_ppo", f"{CHECKPOINTING}=true", rf"^{CHECKPOINTING}: 'mlp_policy' has no repeated blocks"),
         ("tabletop_flow_ppo", f"{CHECKPOINTING}=true", rf"^{CHECKPOINTING}: 'flow_policy' has no repeated blocks"),
+        ("cartpole_ppo", "actor.max_tokens_per_mbs=64", r"^actor\.max_tokens_per_mbs: 64, but only text is packed"),
         ("cartpole_ppo", "env.eval.tasks=2", r"^env\.eval\.tasks: .*'gymnasium' can't be asked for a task, found 0\. Leave it out"),
         ("cartpole_ppo", "env.eval.tasks=[push]", r"^env\.eval\.tasks: .*'gymnasium' can't be asked for a task, found 'push'"),
         ("tabletop_flow_nft", "reference.source=initial", r"^reference\.source: nothing reads the reference policy: 'nft' and "),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, Protocol, TypeVar, cast
 
-from rlinf.core.capabilities import KeepsReference, PolicyLoss
+from rlinf.core.capabilities import KeepsReference, PacksRows, PolicyLoss
 from rlinf.core.declarations import HasNeeds, HasTargets, Need, needs_of, traits_of
 from rlinf.core.errors import ConfigError, ConfigErrors, did_you_mean, refuse
 from rlinf.runners.config.compat import COMPONENTS
@@ -241,6 +241,15 @@ def has_blocks(cfg: _Trained) -> ConfigError | None:
         return None
     problem = f"'{model.model_type}' has no repeated blocks, of which only the inputs could be kept"
     return ConfigError("actor.fsdp_config.gradient_checkpointing", problem, "Set it to false: there is little to save.")
+
+
+def packs_nothing(cfg: _Trained) -> ConfigError | None:
+    """Only text can be packed, and a model that acts gets none."""
+    trainer = cfg.actor.trainer
+    if not isinstance(trainer, PacksRows) or trainer.max_tokens_per_mbs is None:
+        return None
+    problem = f"{trainer.max_tokens_per_mbs}, but only text is packed, and '{cfg.actor.model.model_type}' acts"
+    return ConfigError("actor.max_tokens_per_mbs", problem, "Leave it out (null); actor.micro_batch_size parts what is trained on.")
 
 
 def no_idle_reference(actor: TrainingConfig, *, used: bool, remedy: str) -> ConfigError | None:

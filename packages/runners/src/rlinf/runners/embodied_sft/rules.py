@@ -13,7 +13,7 @@ from rlinf.core.data.offline import OfflineSource
 from rlinf.core.declarations import KnowsExpert, traits_of
 from rlinf.core.errors import ConfigError, refuse
 from rlinf.core.registry import ENVS
-from rlinf.runners.config.rules import Rule, acts, fault_of, has_blocks, no_idle_critic, placement, together
+from rlinf.runners.config.rules import Rule, acts, fault_of, has_blocks, no_idle_critic, packs_nothing, placement, together
 from rlinf.runners.config.sections import Section
 from rlinf.runners.embodied.schema import EvalEnvConfig
 from rlinf.runners.embodied.wrapping import described
@@ -97,6 +97,7 @@ EMBODIED_SFT: Final[Sequence[Rule[EmbodiedSFTConfig]]] = (
     _no_memory,
     no_idle_critic,
     has_blocks,
+    packs_nothing,
     no_reference,
     _statistics,
     _plays,

@@ -190,7 +190,6 @@ class HybridComponentPlacement(ComponentPlacement):
         return PlacementMode.HYBRID
 
     def get_strategy(self, component: str) -> PlacementStrategy:
-        """The strategy to launch a component with."""
         return self._within_cores(as_written(self.spec(component)))
 
 

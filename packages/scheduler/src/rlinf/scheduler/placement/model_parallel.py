@@ -101,7 +101,6 @@ class ModelParallelComponentPlacement(ComponentPlacement):
         return len(self._devices[component]) // self._parallel[component].size
 
     def get_strategy(self, component: str) -> PlacementStrategy:
-        """The strategy to launch a component with."""
         spec = self.spec(component)
         if component not in self._devices:
             return self._within_cores(as_written(spec))

@@ -81,3 +81,13 @@ def test_after_an_interrupt_the_driver_waits_for_its_turn(scheduler: Cooperative
     scheduler.give_way()
     assert log == ["a[0]", "b[0]"]
     scheduler.stop("the run is over")
+
+
+def test_how_an_interrupted_wait_would_have_ended_is_not_told_by_the_next_one(scheduler: CooperativeScheduler) -> None:
+    ended = threading.Event()
+    ended.set()
+    driver: Any = scheduler.me()
+    driver.turn = Interrupted(ended)
+    with pytest.raises(KeyboardInterrupt):
+        scheduler.wait_until(lambda: False, NEVER)  # a deadlock, as there is nobody else
+    scheduler.give_way()

@@ -175,6 +175,7 @@ class CooperativeScheduler:
                     self._waiting.remove(task)
                 # Its turn may just have come; that of another task can't be taken back.
                 task.turn.acquire(blocking=False)
+                task.verdict = None
             raise
         finally:
             if number is not None:

@@ -199,7 +199,7 @@ class _Run:
         pairs = {(edge.producer, edge.consumer) for edge in self._edges}
         loops: list[Loop] = []
         for a, b in sorted((str(a), str(b)) for a, b in pairs):
-            if (b, a) not in pairs or any({a, b} == {loop.first, loop.second} for loop in loops):
+            if a > b or (b, a) not in pairs:
                 continue
             # Who asks first begins the loop.
             first = {name: min(s.start for s in self._inside if s.kind == "put" and s.group == name) for name in (a, b)}

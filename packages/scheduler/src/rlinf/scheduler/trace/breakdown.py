@@ -8,7 +8,7 @@ components this is the pipelining bubble), room in a channel, or a device.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -71,7 +71,8 @@ class Breakdown:
         """
         every = [span for span in recorded if span.status == "ok"]
         steps = Steps.find(every, source=source)
-        ranks = _ranks(every)
+        puts = {number: span for span in every if span.kind in ("put", "send") for number in span.ids}
+        ranks = _ranks(every, puts)
         shares: dict[tuple[str, str], float] = {}
         for who, rank in ranks.items():
             group = who.rpartition("[")[0]
@@ -80,7 +81,7 @@ class Breakdown:
                 key = (group, doing)
                 shares[key] = shares.get(key, 0.0) + nanoseconds / SECOND / peers / len(steps.seconds)
         parts: dict[str, float] = {}
-        for what, nanoseconds in _Path(ranks, every).back(steps):
+        for what, nanoseconds in _Path(ranks, puts).back(steps):
             parts[what] = parts.get(what, 0.0) + nanoseconds / SECOND / len(steps.seconds)
         return cls(
             steps.seconds,
@@ -145,9 +146,8 @@ class _Rank:
 class _Path:
     """The critical path, followed back from the end of a step."""
 
-    def __init__(self, ranks: dict[str, _Rank], every: Sequence[Span]) -> None:
-        self._ranks = ranks
-        self._puts = {number: span for span in every if span.kind in ("put", "send") for number in span.ids}
+    def __init__(self, ranks: dict[str, _Rank], puts: Mapping[int, Span]) -> None:
+        self._ranks, self._puts = ranks, puts
         self._calls = sorted((call for rank in ranks.values() for call in rank.calls), key=_end)
 
     def back(self, steps: Steps) -> list[tuple[str, int]]:
@@ -202,8 +202,7 @@ class _Path:
         return None
 
 
-def _ranks(every: Sequence[Span]) -> dict[str, _Rank]:
-    makers = {number: span.group for span in every if span.kind in ("put", "send") for number in span.ids}
+def _ranks(every: Sequence[Span], puts: Mapping[int, Span]) -> dict[str, _Rank]:
     calls: dict[str, list[Span]] = {}
     waits: dict[str, list[_Wait]] = {}
     for span in every:
@@ -212,7 +211,7 @@ def _ranks(every: Sequence[Span]) -> dict[str, _Rank]:
         if span.kind == "call":
             calls.setdefault(span.who, []).append(span)
         elif span.kind != "timer" and span.waited:
-            waits.setdefault(span.who, []).append(_wait(span, makers))
+            waits.setdefault(span.who, []).append(_wait(span, puts))
     return {
         who: _Rank(
             tuple(sorted(found, key=_end)),
@@ -222,9 +221,9 @@ def _ranks(every: Sequence[Span]) -> dict[str, _Rank]:
     }
 
 
-def _wait(span: Span, makers: dict[int, str]) -> _Wait:
+def _wait(span: Span, puts: Mapping[int, Span]) -> _Wait:
     if span.kind in ("get", "recv"):
-        makes = sorted({makers[number] for number in span.ids if number in makers})
+        makes = sorted({puts[number].group for number in span.ids if number in puts})
         via = f"channel {span.name}" if span.kind == "get" else f"message {span.name}"
         # What follows the wait is unpacking, which is work.
         return _Wait(span.start, span.start + span.waited, span, f"waits for {', '.join(makes) or 'somebody'} ({via.strip()})")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rlinf.core.errors import ConfigError
+from rlinf.core.errors import ConfigError, UnknownName
 from rlinf.runners import eval_app, read_embodied, write_checkpoint
 from rlinf.runners.config.composition import compose_recipe
 from rlinf.runners.evaluation.command import parse_evaluation
@@ -127,6 +127,12 @@ def test_a_single_key_is_explained_by_what_it_means(key: str, means: str) -> Non
     assert said[0].startswith(f"{key} = ")
     assert said[1].startswith(f"  {means}")
     assert len(said) == 2
+
+
+def test_a_key_of_the_cluster_that_the_recipe_leaves_out_is_not_called_unknown() -> None:
+    composition = compose_recipe(CONFIG, "maniskill_ppo_mlp")
+    with pytest.raises(UnknownName, match=r"^cluster\.backend: the recipe does not set it\. .* have the cluster's defaults\.$"):
+        explain_run(read_embodied(composition.data), composition.provenance, "cluster.backend")
 
 
 def test_an_evaluation_replaces_them_too(tmp_path: Path) -> None:

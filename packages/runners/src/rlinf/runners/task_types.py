@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar, cast
 
 from rlinf.core.config import Provenance, explain
-from rlinf.core.errors import ConfigError, error_text
+from rlinf.core.errors import ConfigError, UnknownName, error_text
 from rlinf.core.evaluation import EvalReport
 from rlinf.core.protocols import Cluster, WorkerGroup
 from rlinf.core.registry import Registry
@@ -249,7 +249,13 @@ def explain_run(cfg: RunConfig, provenance: Provenance, key: str) -> str:
         if inner is not None:
             for name, (other, names) in inherited_names(inner, subsection(cfg.source, field.name), field.name).items():
                 inherited |= {f"{field.name}.{name}.{each}": f"as {field.name}.{other}.{each}" for each in names}
-    said, means = explain(resolved(cfg), {**inherited, **provenance}, key), meaning(cfg, key)
+    try:
+        said, means = explain(resolved(cfg), {**inherited, **provenance}, key), meaning(cfg, key)
+    except UnknownName as error:
+        if not key.startswith("cluster."):
+            raise
+        # The cluster reads this section itself: its other keys are not known here.
+        raise UnknownName(key, "the recipe does not set it", f"{error.remedy} Other keys have the cluster's defaults.") from None
     return f"{said}\n  {means}" if means and "\n" not in said else said
 
 

@@ -96,7 +96,6 @@ class Replicated:
         return tensor.detach()
 
     def whole(self, tensor: Tensor) -> Tensor:
-        """A copy."""
         return tensor.detach().to("cpu", copy=True)
 
     def part(self, whole: Tensor, like: Tensor) -> Tensor:

@@ -49,7 +49,6 @@ class SwappedWeights:
 
     @property
     def tensors(self) -> Sequence[Tensor]:
-        """The copy, if it is on the device."""
         return self._kept if self._device else []
 
     @contextmanager
@@ -84,7 +83,6 @@ class AdaptersOff:
 
     @property
     def tensors(self) -> Sequence[Tensor]:
-        """Nothing is kept."""
         return []
 
     def active(self) -> AbstractContextManager[None]:

@@ -73,7 +73,6 @@ class ActorCriticConfig:
 
     @property
     def traits(self) -> PolicyTraits:
-        """What is known of the policy before it is built."""
         return acting(
             critic=self.add_value_head,
             entropy=self.distribution == "gaussian",

@@ -121,7 +121,6 @@ class VTrace(Estimator):
             expect_range(name, getattr(self, name), 0.0, math.inf, open_low=True)
 
     def of(self, x: CreditInputs, *, all_reduce: AllReduce | None = None) -> tuple[Tensor, Tensor]:
-        """Advantages and value targets of tensors, each `[B, T]`."""
         given = x.transitions(by="VTrace")
         log_ratio = torch.zeros_like(at_least_float32(given["reward"]))
         if x.logprob_proximal is not None:

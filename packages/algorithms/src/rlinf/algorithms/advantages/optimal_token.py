@@ -107,7 +107,6 @@ class OptimalTokenBaseline(Estimator):
         expect_range("eps", self.eps, 0.0, float("inf"), open_low=True)
 
     def of(self, x: CreditInputs, *, all_reduce: AllReduce | None = None) -> tuple[Tensor, None]:
-        """Advantages `[B, T]`; no targets."""
         by = "OptimalTokenBaseline"
         mask = x.decided(by=by)
         advantage = optimal_token_baseline(

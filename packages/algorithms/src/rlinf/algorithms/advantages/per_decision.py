@@ -70,7 +70,6 @@ class Raw(Estimator):
         expect_range("eps", self.eps, 0.0, float("inf"), open_low=True)
 
     def of(self, x: CreditInputs, *, all_reduce: AllReduce | None = None) -> tuple[Tensor, None]:
-        """Advantages `[B, T]`; no targets."""
         reward = x.need("reward", by="Raw")
         return raw(reward, x.decided(by="Raw")), None
 
@@ -115,6 +114,5 @@ class OnPolicyDistillation(Estimator):
     has_targets: ClassVar[bool] = False
 
     def of(self, x: CreditInputs, *, all_reduce: AllReduce | None = None) -> tuple[Tensor, None]:
-        """Advantages `[B, T]`; no targets."""
         logprob, teacher = (joint(x.need(name, by="OnPolicyDistillation")) for name in ("logprob", "logprob_ref"))
         return opd_advantage(logprob, teacher, mask=x.mask), None

@@ -102,12 +102,10 @@ class ReinforcePlusPlus(Estimator):
 
     @property
     def needs(self) -> Mapping[Need, str]:
-        """What it can't do without, and which parameter asks for it; see `rlinf.core.declarations`."""
         terms: dict[Need, str] = {"reference": "reinpp_kl_beta", "group": "use_reinpp_baseline"}
         return {need: key for need, key in terms.items() if getattr(self, key)}
 
     def of(self, x: CreditInputs, *, all_reduce: AllReduce | None = None) -> tuple[Tensor, None]:
-        """Advantages `[B, T]`; no targets."""
         by = "ReinforcePlusPlus"
         mask = x.decided(by=by)
         reward = x.need("reward", by=by) if x.score is None else at_last_decision(x.score, mask)

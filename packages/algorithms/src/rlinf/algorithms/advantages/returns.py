@@ -118,7 +118,6 @@ class GAE(Estimator):
         expect_range("gae_lambda", self.gae_lambda, 0.0, 1.0)
 
     def of(self, x: CreditInputs, *, all_reduce: AllReduce | None = None) -> tuple[Tensor, Tensor]:
-        """Advantages and value targets of tensors, each `[B, T]`."""
         return gae(**x.transitions(by="GAE"), gamma=self.gamma, lam=self.gae_lambda)
 
 

@@ -151,7 +151,6 @@ class PolicyLoss(ABC):
 
     @property
     def needs(self) -> Mapping[Need, str]:
-        """What it can't do without, and which parameter asks for it; see `rlinf.core.declarations`."""
         terms: dict[Need, str] = {"reference": "kl_beta", "entropy": "entropy_bonus", "proximal": "correction"}
         return {**self.own_needs(), **{need: key for need, key in terms.items() if getattr(self, key)}}
 

@@ -45,11 +45,9 @@ class AWAC(TargetCriticSettings):
         expect_at_least("value_samples", self.value_samples, 1)
 
     def trained(self, policy: Any) -> Mapping[str, Sequence[str]]:
-        """The critics, and the actor."""
         return parts_of(policy, value=False)
 
     def due(self, update: int) -> Sequence[str]:
-        """Both."""
         return ("critic", "actor")
 
     def loss(

@@ -35,7 +35,6 @@ class CrossQ(SoftActorCritic):
 
     @property
     def judges(self) -> Judges:
-        """Q-functions with statistics of batches."""
         return "batch_normalized_q_functions"
 
     def trained(self, policy: Any) -> Mapping[str, Sequence[str]]:

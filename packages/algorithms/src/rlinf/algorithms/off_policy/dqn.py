@@ -59,11 +59,9 @@ class DQN:
 
     @property
     def judges(self) -> Judges:
-        """Values of numbered actions."""
         return "action_values"
 
     def parameters(self) -> Mapping[str, float]:
-        """None."""
         return {}
 
     def trained(self, policy: Any) -> Mapping[str, Sequence[str]]:
@@ -71,7 +69,6 @@ class DQN:
         return {"critic": learned(policy)}
 
     def due(self, update: int) -> Sequence[str]:
-        """The critic."""
         return ("critic",)
 
     def loss(

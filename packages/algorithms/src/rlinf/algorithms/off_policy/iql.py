@@ -45,15 +45,12 @@ class IQL(TargetCriticSettings):
 
     @property
     def needs(self) -> Mapping[Need, str]:
-        """A value function."""
         return {"value": ""}
 
     def trained(self, policy: Any) -> Mapping[str, Sequence[str]]:
-        """The value function, the critics, and the actor."""
         return parts_of(policy, value=True)
 
     def due(self, update: int) -> Sequence[str]:
-        """All of them."""
         return ("value", "critic", "actor")
 
     def loss(

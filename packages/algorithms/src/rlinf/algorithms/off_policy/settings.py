@@ -35,11 +35,9 @@ class CriticSettings:
 
     @property
     def judges(self) -> Judges:
-        """Q-functions."""
         return "q_functions"
 
     def parameters(self) -> Mapping[str, float]:
-        """None."""
         return {}
 
 

@@ -67,7 +67,6 @@ class SoftActorCritic(CriticSettings, ABC):
         return {ALPHA: initial_temperature(self.initial_alpha, parametrisation=self.alpha_type)}
 
     def trained(self, policy: Any) -> Mapping[str, Sequence[str]]:
-        """The critic, and the actor."""
         return apart(policy)
 
     def due(self, update: int) -> Sequence[str]:

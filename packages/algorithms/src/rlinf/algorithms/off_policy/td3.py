@@ -50,7 +50,6 @@ class TwinDelayed(TargetCriticSettings):
         expect_at_least("critic_actor_ratio", self.critic_actor_ratio, 1)
 
     def trained(self, policy: Any) -> Mapping[str, Sequence[str]]:
-        """The critic, and the actor."""
         return apart(policy)
 
     def due(self, update: int) -> Sequence[str]:

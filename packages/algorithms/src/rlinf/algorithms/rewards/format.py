@@ -79,7 +79,6 @@ class ThinkFormat(PairReward):
         expect_finite(correct=self.correct, incorrect=self.incorrect)
 
     def verify(self, completion: str, answer: str) -> float:
-        """`correct` or `incorrect`."""
         return self.correct if has_think_format(completion, tag=self.tag) else self.incorrect
 
 
@@ -98,7 +97,6 @@ class AnswerFormat(PairReward):
         expect_finite(correct=self.correct, incorrect=self.incorrect)
 
     def verify(self, completion: str, answer: str) -> float:
-        """`correct` or `incorrect`."""
         return self.correct if has_answer_format(completion, tag=self.tag) else self.incorrect
 
 
@@ -124,6 +122,5 @@ class TagFormat(PairReward):
         expect_finite(correct=self.correct, incorrect=self.incorrect)
 
     def verify(self, completion: str, answer: str) -> float:
-        """`correct` or `incorrect`."""
         right = has_tags_in_order(completion, tags=self.tags, newlines=self.newlines)
         return self.correct if right else self.incorrect

@@ -60,7 +60,6 @@ class ExactMatch(PairReward):
         return self.incorrect
 
     def verify(self, completion: str, answer: str) -> float:
-        """`correct` or `incorrect`."""
         found = self._extracted(after_last(completion, self.after))
         if found is None:
             return self.incorrect
@@ -177,7 +176,6 @@ class SearchEM(_Search):
     """Whether it is enough that the prediction contains the right answer."""
 
     def verify(self, completion: str, answer: str) -> float:
-        """0 or 1."""
         right, found = self.right(answer), self.prediction(completion)
         if found is None:
             return 0.0

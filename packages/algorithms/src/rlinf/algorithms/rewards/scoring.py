@@ -147,11 +147,9 @@ class Verified(IsolatedReward):
 
     @property
     def failure_score(self) -> float:
-        """The score of a pair that could not be verified."""
         return self.lowest
 
     def verify(self, completion: str, answer: str) -> float:
-        """What the verifier says."""
         return self.verifier(completion, answer)
 
     def task(self) -> Task:

@@ -97,7 +97,6 @@ class Endpoint:
         self._address = f"http://{host}:{port}"
 
     async def rated(self) -> RatedAnswer:
-        """The next answer that a client without an opened session has rated; waits for one. Each is given once."""
         return await self._rated.get()
 
     async def close(self) -> None:

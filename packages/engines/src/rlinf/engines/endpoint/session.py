@@ -126,9 +126,7 @@ class Session:
         return self._tree.turns[-1:] if completion is None else self._answers.get(completion, [])
 
     def branches(self) -> tuple[Branch, ...]:
-        """All that was written so far; what branches share belongs to the first of them."""
         return self._tree.branches()
 
     def close(self) -> None:
-        """Forgets it; later requests are refused."""
         self._forget(self.name)

@@ -132,7 +132,6 @@ class Sharded:
             gradient.mul_(self._world_size)
 
     def gradients(self, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
-        """This rank's shards of the gradients."""
         return [self.local(parameter.grad) for parameter in parameters if parameter.grad is not None]
 
     def square_norm(self, gradients: Sequence[Tensor]) -> float:
@@ -140,16 +139,13 @@ class Sharded:
         return total_square(gradients) / self._replicas
 
     def local(self, tensor: Tensor) -> Tensor:
-        """This rank's shard."""
         return cast("DTensor", tensor.detach()).to_local() if isinstance(tensor, DTensor) else tensor.detach()
 
     def whole(self, tensor: Tensor) -> Tensor:
-        """The shards of all ranks, put together."""
         gathered = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
         return gathered.detach().to("cpu", copy=True)
 
     def part(self, whole: Tensor, like: Tensor) -> Tensor:
-        """This rank's shard."""
         if not isinstance(like, DTensor):
             return whole.to(like.device)
         # With `cpu_offload` shards rest in host memory, and are exchanged on the device all the same.

@@ -149,7 +149,6 @@ class FSDPTrainer(RescoringTrainer):
         return self._step(self._parts(micro_batches), lambda part, batch: loss(batch, self._evaluated(batch, part.packing)))
 
     def step_policy(self, micro_batches: Sequence[Batch[Any]], loss: PolicyLoss) -> dict[str, Statistic]:
-        """As `step`, of a loss that the policy itself is asked for; see `rlinf.core.capabilities.TakesPolicyLoss`."""
         return self._step(micro_batches_of(micro_batches, None), lambda _, batch: self._own_loss(batch, loss))
 
     def add_policy_loss(self, micro_batches: Sequence[Batch[Any]], loss: PolicyLoss, *, weight: float) -> dict[str, Statistic]:
@@ -170,7 +169,6 @@ class FSDPTrainer(RescoringTrainer):
 
     @torch.no_grad()
     def measure_policy(self, micro_batches: Sequence[Batch[Any]], loss: PolicyLoss) -> dict[str, Statistic]:
-        """The metrics of such a loss over all ranks, without a graph; see `rlinf.core.capabilities.TakesPolicyLoss`."""
         self._offloader.expect_here(["parameters"], by="measure_policy")
         rounds = self._rounds(len(micro_batches), "measure_policy(micro_batches)")
         found: list[Mapping[str, Statistic]] = []
@@ -316,11 +314,9 @@ class FSDPTrainer(RescoringTrainer):
         return Weights(tensors=Gathered(self._policy.state_dict(), self._masters.published), version=self._version)
 
     def all_reduce(self, value: Tensor) -> Tensor:
-        """The sum of a tensor over ranks; every rank calls it."""
         return self.ranks.all_reduce(value)
 
     def _tensors(self, part: str) -> list[Tensor]:
-        """This rank's tensors of one part."""
         parameters = list(self._policy.parameters())
         if part == "parameters":
             kept = () if self._reference is None else self._reference.tensors

@@ -48,16 +48,13 @@ class FSDPTrainerConfig:
 
     @property
     def precision(self) -> str | None:
-        """In what log-probabilities are computed; None for that of the weights."""
         autocast = self.fsdp_config.amp_autocast
         return self.fsdp_config.mixed_precision.param_dtype or (autocast.precision if autocast.enabled else None)
 
     def keeping_reference(self) -> FSDPTrainerConfig:
-        """The same, with the weights at the start as reference policy unless one is chosen."""
         return replace(self, reference="device") if self.reference == "none" else self
 
     def check_ranks(self, world_size: int, *, one_process: bool) -> None:
-        """Refuses so many ranks; see `rlinf.core.declarations.ChecksRanks`."""
         if one_process and world_size > 1:
             self.fsdp_config.in_one_process()
             if self.checkpoint.format == "sharded":

@@ -102,7 +102,6 @@ class ServedEngine(ABC):
         self._folder.remove()
 
     def log_tail(self) -> str:
-        """The end of the log; "" if there is none."""
         return self._server.log_tail()
 
 

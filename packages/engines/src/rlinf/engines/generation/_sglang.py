@@ -95,7 +95,6 @@ class SGLangEngine(ServedEngine):
         self._ids: Final = count()
 
     async def stream(self, asked: Asked) -> AsyncGenerator[Piece]:
-        """Tokens as they come; closing it ends the request in the engine."""
         name = (
             f"rlinf-{id(self):x}-{next(self._ids)}."  # the point, because SGLang aborts every name that begins with the one given
         )
@@ -128,7 +127,6 @@ class SGLangEngine(ServedEngine):
         await self._server.post("/pause_generation", {"mode": "abort"})
 
     async def resume(self) -> None:
-        """Goes on."""
         await self._server.post("/continue_generation")
 
     async def update(self, tensors: Mapping[str, Tensor]) -> None:

@@ -76,7 +76,6 @@ class StreamedGenerator:
 
     @property
     def version(self) -> int:
-        """That of the weights."""
         return self._streams.version
 
     @property
@@ -86,7 +85,6 @@ class StreamedGenerator:
 
     @property
     def in_flight(self) -> int:
-        """Requests that somebody waits for."""
         return len(self._streams.flying)
 
     @property
@@ -99,7 +97,6 @@ class StreamedGenerator:
         return self._memory()
 
     def progress(self, request_id: str) -> Sequence[int]:
-        """The tokens of a request in flight so far; () for any other."""
         request = self._streams.flying.get(request_id)
         return () if request is None else tuple(request.tokens)
 
@@ -122,18 +119,15 @@ class StreamedGenerator:
         return await self._call(self._streams.generate(prompt, sampling, seed, request_id, partial))
 
     def abort(self, request_ids: Collection[str] | None = None) -> None:
-        """Ends requests, all if None; see `rlinf.core.language.generation.Generator`."""
         if not self._closed:
             # Twice, so that it comes after the first step of every `generate` that was called before.
             named = None if request_ids is None else list(request_ids)
             self._loop.call_soon_threadsafe(self._loop.call_soon, self._streams.abort, named)
 
     async def pause(self) -> None:
-        """Returns when no forward pass runs."""
         await self._call(self._streams.pause())
 
     async def resume(self) -> None:
-        """Goes on."""
         await self._call(self._streams.resume())
 
     async def load(self, weights: Weights[Any]) -> None:

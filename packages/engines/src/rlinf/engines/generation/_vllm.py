@@ -173,7 +173,6 @@ class VLLMEngine:
         self._parameters, self._delta = parameters.SamplingParams, parameters.RequestOutputKind.DELTA
 
     async def stream(self, asked: Asked) -> AsyncGenerator[Piece]:
-        """Tokens as they come; closing it ends the request in the engine."""
         parameters = self._parameters(**sampling_arguments(asked), output_kind=self._delta)
         outputs = self._llm.generate({"prompt_token_ids": asked.tokens}, parameters, f"rlinf-{next(self._ids)}")
         try:
@@ -186,11 +185,9 @@ class VLLMEngine:
             await outputs.aclose()
 
     async def pause(self) -> None:
-        """Returns when no forward pass runs."""
         await self._llm.pause_generation(mode="keep", clear_cache=False)
 
     async def resume(self) -> None:
-        """Goes on."""
         await self._llm.resume_generation()
 
     async def update(self, tensors: Mapping[str, Tensor]) -> None:
@@ -230,7 +227,6 @@ class VLLMServerEngine(ServedEngine):
     """An `Engine` over a server of vLLM."""
 
     async def stream(self, asked: Asked) -> AsyncGenerator[Piece]:
-        """Tokens as they come; closing it ends the request in the engine."""
         body = {"token_ids": asked.tokens, "sampling_params": sampling_arguments(asked), "stream": True}
         events = self._server.events("/inference/v1/generate", body)
         try:
@@ -248,7 +244,6 @@ class VLLMServerEngine(ServedEngine):
         await self._server.post("/pause?mode=abort&clear_cache=false")
 
     async def resume(self) -> None:
-        """Goes on."""
         await self._server.post("/resume")
 
     async def update(self, tensors: Mapping[str, Tensor]) -> None:
@@ -264,5 +259,4 @@ class VLLMServerEngine(ServedEngine):
             raise RLinfError("load", "vLLM still holds its cache of prefixes, of which old weights made a part")
 
     def log_tail(self) -> str:
-        """Faults in the log, and its end."""
         return log_summary(self._server.log_tail())

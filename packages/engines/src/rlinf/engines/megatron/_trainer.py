@@ -225,7 +225,6 @@ class MegatronTrainer(RescoringTrainer):
         return self._groups.all_reduce(value, self._groups.data)
 
     def _tensors(self, part: str) -> list[Tensor]:
-        """This rank's tensors of one part."""
         if part == "parameters":
             kept = () if self._reference is None else self._reference.tensors
             return [*(parameter.detach() for parameter in self._masters.computed.values()), *kept]

@@ -44,11 +44,9 @@ class MegatronTrainerConfig(Parallelism):
             raise ConfigError("optim", "this trainer has no critic, found value_lr or critic_warmup_steps", "Use the trainer fsdp.")
 
     def keeping_reference(self) -> MegatronTrainerConfig:
-        """The same, with the weights at the start as reference policy unless one is chosen."""
         return replace(self, reference="device") if self.reference == "none" else self
 
     def check_ranks(self, world_size: int, *, one_process: bool) -> None:
-        """Refuses so many ranks; see `rlinf.core.declarations.ChecksRanks`."""
         if one_process and world_size > 1:
             problem = "Megatron needs a process for each rank, and several ranks of cluster.backend local share one"
             raise ConfigError("actor.training_backend", problem, "Set cluster.backend: ray, place one actor, or choose fsdp.")

@@ -66,7 +66,6 @@ class Gathered(LazyTensors):
 
     @property
     def device(self) -> torch.device:
-        """That of the shards."""
         return next((tensor.device for tensor in self._state.values()), torch.device("cpu"))
 
 

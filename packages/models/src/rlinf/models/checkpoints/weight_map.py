@@ -74,11 +74,9 @@ class Rename:
     ours: str
 
     def forward(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """From published names."""
         return _joined((_swapped(name, self.published, self.ours) or name, tensor) for name, tensor in tensors.items())
 
     def backward(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """To published names."""
         return Rename(self.ours, self.published).forward(tensors)
 
 
@@ -89,11 +87,9 @@ class Drop:
     published: str
 
     def forward(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Without them."""
         return {name: tensor for name, tensor in tensors.items() if not _pattern(self.published).fullmatch(name)}
 
     def backward(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """As they are."""
         return tensors
 
 
@@ -108,7 +104,6 @@ class Split:
     axis: int = 0
 
     def forward(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Parts."""
         pairs: list[tuple[str, Tensor]] = []
         for name, tensor in tensors.items():
             names = [_swapped(name, self.published, part) for part in self.into]
@@ -124,7 +119,6 @@ class Split:
         return _joined(pairs)
 
     def backward(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """One again."""
         wholes: dict[str, dict[int, Tensor]] = {}
         pairs: list[tuple[str, Tensor]] = []
         for name, tensor in tensors.items():

@@ -54,7 +54,6 @@ class DSRLPolicyConfig:
 
     @property
     def traits(self) -> PolicyTraits:
-        """What is known of the policy before it is built."""
         base = traits_of(base_config(self.base, "base"))
         return replace(
             acting(
@@ -74,7 +73,6 @@ class DSRLPolicyConfig:
         check_base(self.base, f"{place}.base")
 
     def check_tasks(self, texts: Sequence[str], place: str, spec: EnvSpec | None = None) -> None:
-        """Refuses what the base has no room for; see `rlinf.core.declarations.ChecksTasks`."""
         check_base_tasks(self.base, texts, f"{place}.base", spec)
 
     def build(self, spec: EnvSpec, *, seed: int) -> DSRLPolicy:

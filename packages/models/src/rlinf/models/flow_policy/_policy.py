@@ -92,7 +92,6 @@ class FlowPolicy(BasePolicy):
         return self._decision(states, chain)
 
     def default_forward(self, batch: Batch[Tensor]) -> Rescored[Tensor]:
-        """Log-probability and entropy of each decision at the declared granularity, and its value `[B, T]`."""
         context = cast("Mapping[str, Tensor]", tree_map(_rows, batch.trajectory.context))
         seen = self._seen(self._states(context))
         score = self.sampler.score(self.field(seen), context)
@@ -106,7 +105,6 @@ class FlowPolicy(BasePolicy):
         )
 
     def fit_statistics(self, *, action: Any, states: Any = None) -> None:
-        """Takes the statistics of data; see `rlinf.core.capabilities.FitsStatistics`."""
         self.normalize_actions.fit(action)
         self.normalize_states.fit(states)
 
@@ -126,7 +124,6 @@ class FlowPolicy(BasePolicy):
         return matching_loss(prediction[:, :steps], target[:, :steps], mask)
 
     def flow_regression(self, context: Tree[Any]) -> FlowRegression:
-        """With `sampling.likelihood: matching`; see `rlinf.core.capabilities.HasFlowRegression`."""
         return self.sampler.regress(self.field(self._seen(self._states(context))), cast("Mapping[str, Tensor]", context))
 
     def steer(self, env_obs: Tree[Any], noise: Tensor) -> Tensor:
@@ -148,7 +145,6 @@ class FlowPolicy(BasePolicy):
         return self._decision(states, chain)
 
     def set_global_step(self, step: int) -> None:
-        """Sets η of the iteration; see `rlinf.core.capabilities.HasExplorationSchedule`."""
         self.sampler.level = self.config.sampling.level(step)
 
     def field(self, seen: Tensor) -> Field:
@@ -215,7 +211,6 @@ class SoftFlowPolicy(FlowPolicy):
         self.q_head = MultiQHead(states, steps * size, config.num_q_heads, config.hidden_sizes, layer_norm=config.q_layer_norm)
 
     def actor_parameters(self) -> list[str]:
-        """The names of the flow's; see `rlinf.core.off_policy.HasActor`."""
         return [name for name, _ in self.named_parameters() if name.partition(".")[0] in ("velocity", "noise_net")]
 
     def most_likely_action(self, env_obs: Tree[Any]) -> Tensor:

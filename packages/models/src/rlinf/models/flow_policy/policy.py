@@ -76,7 +76,6 @@ class FlowPolicyConfig:
 
     @property
     def traits(self) -> PolicyTraits:
-        """What is known of the policy before it is built."""
         return acting(
             critic=self.add_value_head,
             observations=("states",),
@@ -89,7 +88,6 @@ class FlowPolicyConfig:
 
     @property
     def conditioned(self) -> bool:
-        """Whether it learns which actions were good; see `rlinf.core.data.offline.LearnsLabels`."""
         return self.condition is not None
 
     def build(self, spec: EnvSpec, *, seed: int) -> FlowPolicy:

@@ -124,7 +124,6 @@ class GR00TPolicy(BasePolicy):
         )
 
     def fit_statistics(self, *, action: Any, states: Any = None) -> None:
-        """Takes the statistics of data; see `rlinf.core.capabilities.FitsStatistics`."""
         self.action_norm.fit(action)
         if self.reader.state_size:
             self.state_norm.fit(states)
@@ -145,13 +144,11 @@ class GR00TPolicy(BasePolicy):
         return matching_loss(prediction[:, :steps, :size], wanted[:, :steps, :size], known.to(target.device))
 
     def flow_regression(self, context: Tree[Any]) -> FlowRegression:
-        """With `sampling.likelihood: matching`; see `rlinf.core.capabilities.HasFlowRegression`."""
         leaves = cast("dict[str, Any]", context)
         return self.sampler.regress(self._field(self._condition(leaves)), leaves)
 
     @torch.no_grad()
     def steer(self, env_obs: Tree[Any], noise: Any) -> Tensor:
-        """The action `[B, K, A]` that the noise `[B, H, D]` becomes; see `rlinf.core.capabilities.HasNoiseSteering`."""
         given = self._condition(self._context(env_obs))
         start = torch.as_tensor(noise, device=given.state.device)
         return self._to_env(self.sampler.follow(self._field(given), start).action)
@@ -159,7 +156,6 @@ class GR00TPolicy(BasePolicy):
     def continue_chunk(
         self, env_obs: Tree[Any], previous: Any, *, delay: int, generator: torch.Generator | None = None
     ) -> Decision[Tensor]:
-        """A chunk, by the guided ODE, that goes on from the previous one; see `rlinf.core.capabilities.RealTimeChunkingPolicy`."""
         context = self._context(env_obs)
         with torch.no_grad():
             given = self._condition(context)
@@ -168,7 +164,6 @@ class GR00TPolicy(BasePolicy):
         return self._decision(context, given, chain)
 
     def set_global_step(self, step: int) -> None:
-        """Follows the schedule of the noise; see `rlinf.core.capabilities.HasExplorationSchedule`."""
         self.sampler.level = self.config.sampling.level(step)
 
     def enable_torch_compile(self, mode: str = "default") -> None:

@@ -88,7 +88,6 @@ class GR00TPolicyConfig:
 
     @property
     def traits(self) -> PolicyTraits:
-        """What is known of the policy before it is built."""
         return acting(
             critic=self.add_value_head,
             any_observation=(*CAMERAS, STATES),

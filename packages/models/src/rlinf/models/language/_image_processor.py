@@ -56,7 +56,6 @@ class QwenImageProcessor:
         return ShownPrompt(tokens=tuple(widened.tolist()), at=at, shown=shown, images=tuple(images))
 
     def save_pretrained(self, folder: str) -> None:
-        """Writes its sizes; see `rlinf.core.language.problems.ImageProcessor`."""
         self._processor.save_pretrained(folder)
 
     def _patches(self, images: Sequence[Any]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:

@@ -169,7 +169,6 @@ class LanguageModel(BasePolicy):
         return hidden[torch.arange(len(hidden), device=hidden.device), last_columns(context[SEGMENT_IDS], may_be_blank=True)]
 
     def network_inputs(self, context: Tree[Tensor]) -> dict[str, Tensor]:
-        """What the network is given of a context; see `rlinf.core.capabilities.VisionLanguagePolicy`."""
         return self._inputs(self.network, self._context(context))
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -182,7 +181,6 @@ class LanguageModel(BasePolicy):
         return as_network(self.network).get_output_embeddings().weight.shape[0]
 
     def network_weights(self, weights: Weights[Tensor]) -> dict[str, Tensor]:
-        """Takes weights over, and gives them by the names of the network's folder."""
         from rlinf.models.language._folder import folder_weights
 
         self.load(weights)
@@ -199,11 +197,9 @@ class LanguageModel(BasePolicy):
         load_network(self.network, folder)
 
     def without_adapters(self) -> AbstractContextManager[None]:
-        """Inside, the model is what it was before its adapters; see `rlinf.core.capabilities.HasAdapters`."""
         return without_adapters(self.network)
 
     def save_network(self, folder: Path) -> None:
-        """Writes the folder that `from_pretrained`, vLLM and SGLang read."""
         from rlinf.models.language._folder import save_network
 
         save_network(self.network, folder)

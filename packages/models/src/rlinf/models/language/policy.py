@@ -140,7 +140,6 @@ class LanguageConfig(NetworkConfig):
 
     @property
     def traits(self) -> PolicyTraits:
-        """What is known of the policy before it is built."""
         return PolicyTraits(
             critic=self.add_value_head,
             critic_key="add_value_head",

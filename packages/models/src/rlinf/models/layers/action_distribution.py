@@ -143,7 +143,6 @@ class ActionDistribution(PolicyDistribution[Normal]):
         return 2 * self.size if self.state_dependent else self.size
 
     def free_log_std(self) -> nn.Parameter | None:
-        """The logarithms of standard deviations that depend on no state; None if they do."""
         return None if self.state_dependent else nn.Parameter(torch.full((self.size,), self.logstd_init))
 
     def given(self, output: Tensor, log_std: Tensor | None) -> Normal:
@@ -183,7 +182,6 @@ class ActionDistribution(PolicyDistribution[Normal]):
         return given.mean
 
     def action(self, latent: Tensor) -> Tensor:
-        """`[*, K, A]` in the units of the environment, of a latent `[*, K · A]`."""
         chunk = latent.reshape(*latent.shape[:-1], *self.chunk)
         return self.center + self.radius * chunk.tanh() if self.squash else chunk
 
@@ -199,7 +197,6 @@ class ActionDistribution(PolicyDistribution[Normal]):
         return ((action - self.center) / self.radius).flatten(-2)
 
     def logprob(self, latent: Tensor, given: Normal, level: Granularity | None = None) -> Tensor:
-        """The log-probability of the action that a latent `[*, K · A]` becomes: `[*]`, `[*, K]` or `[*, K, A]`."""
         latent, mean, log_std = (self._parts(x, level) for x in (latent, given.mean, given.log_std))
         logprob = gaussian_logprob(latent, mean, log_std)
         if not self.squash:
@@ -208,7 +205,6 @@ class ActionDistribution(PolicyDistribution[Normal]):
         return logprob - stretch.sum(-1)
 
     def entropy(self, given: Normal) -> Tensor | None:
-        """What is broadcast to the shape of the log-probability; None if it has no closed form."""
         return None if self.squash else gaussian_entropy(self._parts(given.log_std, None))
 
     def distance(self, given: Normal, expert: Tensor) -> Tensor:

@@ -79,7 +79,6 @@ class CategoricalDistribution(PolicyDistribution[Tensor]):
         return (given - exponential.log()).argmax(-1)
 
     def most_likely(self, given: Tensor) -> Tensor:
-        """Indices `[*, K · A]` of the largest probabilities."""
         return given.argmax(-1)
 
     def action(self, latent: Tensor) -> Tensor:
@@ -100,7 +99,6 @@ class CategoricalDistribution(PolicyDistribution[Tensor]):
         return steps[..., self.valid].flatten(-2).to(torch.get_default_dtype())
 
     def logprob(self, latent: Tensor, given: Tensor, level: Granularity | None = None) -> Tensor:
-        """Of the whole chunk `[*]`, of each control step `[*, K]`, or of each number, in the shape of the action."""
         return self._parts(given.gather(-1, latent.unsqueeze(-1)).squeeze(-1), level)
 
     def entropy(self, given: Tensor) -> Tensor:

@@ -90,7 +90,6 @@ class OpenVLAPolicy(BasePolicy):
         )
 
     def fit_statistics(self, *, action: Any, states: Any = None) -> None:
-        """Takes the statistics of data; see `rlinf.core.capabilities.FitsStatistics`."""
         del states  # not seen
         self.normalizer.fit(action)
 

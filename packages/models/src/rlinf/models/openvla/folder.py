@@ -86,7 +86,6 @@ class ReadsFolder:
             checked_key(folder, self.unnorm_key, place)
 
     def check_tasks(self, texts: Sequence[str], place: str, spec: EnvSpec | None = None) -> None:
-        """Refuses prompts that are longer than `max_prompt_length`; see `rlinf.core.declarations.ChecksTasks`."""
         # After the refusals that need no tokenizer.
         from rlinf.models.openvla.prompt import expect_room
 

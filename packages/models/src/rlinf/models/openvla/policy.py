@@ -68,7 +68,6 @@ class OpenVLAPolicyConfig(ReadsFolder):
 
     @property
     def traits(self) -> PolicyTraits:
-        """What is known of the policy before it is built."""
         return acting(critic=self.add_value_head, observations=("main_images", "task_descriptions"), chunk=self.num_action_chunks)
 
     def build(self, spec: EnvSpec, *, seed: int) -> OpenVLAPolicy:

@@ -85,7 +85,6 @@ class OpenVLAOFTPolicy(BasePolicy):
         )
 
     def default_forward(self, batch: Batch[Tensor]) -> Rescored[Tensor]:
-        """Log-probability and entropy at the configured granularity, and value, of each decision `[B, T, …]`."""
         rows, horizon = batch.trajectory.reward.shape
         leaves = cast("Mapping[str, Tensor]", batch.trajectory.context)
         context = {key: leaf.flatten(0, 1).to(self.device) for key, leaf in leaves.items()}
@@ -100,7 +99,6 @@ class OpenVLAOFTPolicy(BasePolicy):
         )
 
     def fit_statistics(self, *, action: Any, states: Any = None) -> None:
-        """Takes the statistics of data; see `rlinf.core.capabilities.FitsStatistics`."""
         self.normalize_actions.fit(action)
         if self.normalize_states is not None:
             self.normalize_states.fit(states)

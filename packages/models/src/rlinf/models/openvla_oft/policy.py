@@ -80,7 +80,6 @@ class OpenVLAOFTPolicyConfig(ReadsFolder):
 
     @property
     def traits(self) -> PolicyTraits:
-        """What is known of the policy before it is built."""
         seen = ("main_images", "task_descriptions", *(("states",) if self.use_proprio else ()))
         return acting(critic=self.add_value_head, observations=seen, chunk=self.num_action_chunks)
 

@@ -116,7 +116,6 @@ class PiPolicy(BasePolicy):
         )
 
     def fit_statistics(self, *, action: Any, states: Any = None) -> None:
-        """Takes the statistics of data; see `rlinf.core.capabilities.FitsStatistics`."""
         self.actions.fit(action)
         self.states.fit(states)
 
@@ -150,7 +149,6 @@ class PiPolicy(BasePolicy):
         return matching_loss(velocity, wanted, counts)
 
     def flow_regression(self, context: Tree[Any]) -> FlowRegression:
-        """With `sampling.likelihood: matching`; see `rlinf.core.capabilities.HasFlowRegression`."""
         tree = {key: leaf.to(self._device) for key, leaf in cast("Mapping[str, Tensor]", context).items()}
         prefix, state = self.read(tree)
         return self.sampler.regress(self._field(state, prefix, tree), tree)

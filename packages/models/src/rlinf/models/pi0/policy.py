@@ -87,7 +87,6 @@ class PiConfig:
 
     @property
     def traits(self) -> PolicyTraits:
-        """What is known of the policy before it is built."""
         return acting(
             critic=self.add_value_head,
             observations=("main_images", "states", "task_descriptions"),
@@ -101,7 +100,6 @@ class PiConfig:
 
     @property
     def conditioned(self) -> bool:
-        """Whether it learns which actions were good; see `rlinf.core.data.offline.LearnsLabels`."""
         return self.condition is not None
 
     @property

@@ -89,7 +89,6 @@ class ProgressModel(Versioned):
         return replace(found, total=found.total / count, weight=found.weight / count)
 
     def fit_statistics(self, *, action: Any, states: Any = None) -> None:
-        """Takes the statistics of states; see `rlinf.core.capabilities.FitsStatistics`."""
         del action  # nobody shows them one
         for critic in self.critics:
             cast("ProgressCritic", critic).features.fit_statistics(states)

@@ -65,6 +65,5 @@ class ReturnModel(Versioned):
         return return_cross_entropy(logit, returns.to(logit), mask=mask)
 
     def fit_statistics(self, *, action: Any, states: Any = None) -> None:
-        """Takes the statistics of states; see `rlinf.core.capabilities.FitsStatistics`."""
         del action  # nobody shows it one
         self.features.fit_statistics(states)

@@ -74,7 +74,6 @@ class RLTPolicy(QFunctions):
         self.q_head = make_q_head(config, known, actions)
 
     def feature_parameters(self) -> list[str]:
-        """The names of what makes the token; see `rlinf.core.off_policy.HasReplayFeatures`."""
         return [name for name, _ in self.named_parameters() if name.partition(".")[0] in ("base", "token")]
 
     def replay_features(self, rows: Trajectory[Any]) -> Mapping[str, NDArray[Any]]:
@@ -110,7 +109,6 @@ class RLTPolicy(QFunctions):
         return {**seen, REFERENCE: told}
 
     def imitated_action(self, env_obs: Tree[Any]) -> Tensor:
-        """`[B, K, A]`, see `rlinf.core.off_policy.HasReferenceAction`."""
         seen = cast("Mapping[str, Any]", env_obs)
         found = seen[IMITATED] if IMITATED in seen else self._context(env_obs)[REFERENCE]
         return torch.as_tensor(found).to(self._like)

@@ -69,7 +69,6 @@ class RLTPolicyConfig(ActorCriticConfig):
 
     @property
     def traits(self) -> PolicyTraits:
-        """What is known of the policy before it is built."""
         base = traits_of(base_config(self.base, "base"))
         # Of slots: `super()` would look for the class that the decorator replaced.
         own = ActorCriticConfig.traits.__get__(self)
@@ -101,7 +100,6 @@ class RLTPolicyConfig(ActorCriticConfig):
         check_base(self.base, at)
 
     def check_tasks(self, texts: Sequence[str], place: str, spec: EnvSpec | None = None) -> None:
-        """Refuses what the base has no room for; see `rlinf.core.declarations.ChecksTasks`."""
         check_base_tasks(self.base, texts, f"{place}.base", spec)
 
     def build(self, spec: EnvSpec, *, seed: int) -> RLTPolicy:

@@ -148,7 +148,6 @@ class CMAPolicy(ActorCritic):
         return {POLICY_STATE: self.actor.weight.new_zeros(rows, 2 * self.memory_size + self.distribution.size)}
 
     def next_state(self, decision: Decision[Any]) -> Mapping[str, Tensor]:
-        """`policy_state` `[B, S]` to add to the observations that follow a decision."""
         return {POLICY_STATE: cast("Context", decision.context)[NEXT_STATE]}
 
     @torch.no_grad()

@@ -57,7 +57,6 @@ class MLPPolicy(ActorCritic):
         self.log_std = self.distribution.free_log_std()
 
     def observe(self, batch: Batch[Tensor], *, all_reduce: AllReduce | None = None) -> None:
-        """Adds the observations of a batch to the statistics that normalise them."""
         if self.normalize is not None:
             states = self._states(batch.trajectory.context)
             self.normalize.update(states[batch.trajectory.mask], all_reduce)

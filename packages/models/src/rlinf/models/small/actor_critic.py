@@ -141,7 +141,6 @@ class QFunctions(ActorCritic):
     q_head: MultiQHead | CrossQHead
 
     def actor_parameters(self) -> list[str]:
-        """The names of what only decides; see `rlinf.core.off_policy.HasActor`."""
         return [name for name, _ in self.named_parameters() if name.partition(".")[0] in ("actor", "log_std")]
 
     def most_likely_action(self, env_obs: Tree[Any]) -> Tensor:
@@ -159,7 +158,6 @@ class QFunctions(ActorCritic):
         return self.distribution.sample(given, generator)
 
     def value_parameters(self) -> list[str]:
-        """The names of what only values states; see `rlinf.core.off_policy.HasStateValue`."""
         return [name for name, _ in self.named_parameters() if name.partition(".")[0] in ("critic", "value_head")]
 
     def state_value(self, env_obs: Tree[Any]) -> Tensor:
@@ -180,7 +178,6 @@ class QFunctions(ActorCritic):
         return self.distribution.logprob(latent, self._given(features), "chunk_level")
 
     def q_values(self, env_obs: Tree[Any], action: Any) -> Tensor:
-        """`[B, N]`, what each critic says of an action `[B, K, A]` in the units of the environment; differentiable."""
         return self.q_head(*self._judged_by_critics(env_obs, action))
 
     def batch_q_values(self, env_obs: Tree[Any], action: Any) -> Tensor:
@@ -189,7 +186,6 @@ class QFunctions(ActorCritic):
         return self.q_head(*judged, training=True) if isinstance(self.q_head, CrossQHead) else self.q_head(*judged)
 
     def dropped_q_values(self, env_obs: Tree[Any], action: Any, *, generator: torch.Generator | None = None) -> Tensor:
-        """`[B, N]` with units dropped by the generator; see `rlinf.core.off_policy.HasQDropout`."""
         features, unit = self._judged_by_critics(env_obs, action)
         return (
             # Critics of CrossQ have no units to drop: their configuration refuses it.
@@ -209,7 +205,6 @@ class ActionValues(ActorCritic):
     """
 
     def action_values(self, env_obs: Tree[Any]) -> Tensor:
-        """`[B, n]`, what each choice is worth; differentiable."""
         return at_least_float32(self._output(self._features(self._context(env_obs))))
 
 

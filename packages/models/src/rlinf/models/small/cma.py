@@ -52,7 +52,6 @@ class CMAPolicyConfig(ActorCriticConfig):
 
     @property
     def traits(self) -> PolicyTraits:
-        """What is known of the policy before it is built."""
         seen = (TASKS, *(self.cameras or ()))
         # With `slots` the decorator makes another class, which a bare `super()` does not know.
         return replace(super(CMAPolicyConfig, self).traits, recurrent=True, observations=seen, any_observation=CAMERAS)

@@ -49,7 +49,6 @@ class CNNPolicyConfig(ActorCriticConfig):
 
     @property
     def traits(self) -> PolicyTraits:
-        """What is known of the policy before it is built."""
         # With `slots` the decorator makes another class, which a bare `super()` does not know.
         return replace(super(CNNPolicyConfig, self).traits, observations=self.cameras, any_observation=CAMERAS)
 

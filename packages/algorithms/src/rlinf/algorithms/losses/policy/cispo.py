@@ -82,5 +82,4 @@ class CISPO(PolicyLoss):
         expect_not_negative(clip_ratio_low=self.clip_ratio_low, clip_ratio_high=self.clip_ratio_high)
 
     def policy_terms(self, x: LossInputs) -> Terms:
-        """The weighted policy gradient of each decision."""
         return cispo_terms(*x.decisions(by="CISPO"), self.clip_ratio_low, self.clip_ratio_high)

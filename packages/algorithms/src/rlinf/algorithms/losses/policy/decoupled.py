@@ -181,11 +181,9 @@ class DecoupledLoss(ClippedLoss):
         expect_choice("proximal", self.proximal, get_args(Proximal))
 
     def own_needs(self) -> Mapping[Need, str]:
-        """The proximal policy, or the versions that it is interpolated from."""
         return {"proximal": ""} if self.proximal == "given" else {"version": "proximal"}
 
     def policy_terms(self, x: LossInputs) -> Terms:
-        """The weighted surrogate of each decision."""
         logprob, old, advantage, mask = x.decisions(by=type(self).__name__)
         cap = BehaveCap(self.behave_weight_threshold, self.behave_weight_cap)
         terms = decoupled_ppo_terms(logprob, old, self._proximal(x), advantage, mask, self.bounds(), cap)
@@ -223,11 +221,9 @@ class DecoupledActorCritic(DecoupledLoss):
         check_critic(self.value_clip, self.huber_delta, self.value_loss_coef)
 
     def own_needs(self) -> Mapping[Need, str]:
-        """The same, a critic, and what it should learn."""
         return {**DecoupledLoss.own_needs(self), "value": "", "target": ""}
 
     def other_terms(self, x: LossInputs) -> list[Terms]:
-        """The critic's loss of each decision."""
         clip, delta, coef = self.value_clip, self.huber_delta, self.value_loss_coef
         return [critic_terms(x, by="DecoupledActorCritic", value_clip=clip, huber_delta=delta, coef=coef)]
 

@@ -94,5 +94,4 @@ class GMPO(PolicyLoss):
         expect_not_negative(clip_log_ratio_low=self.clip_log_ratio_low, clip_log_ratio_high=self.clip_log_ratio_high)
 
     def policy_terms(self, x: LossInputs) -> Terms:
-        """The surrogate of each decision."""
         return gmpo_terms(*x.decisions(by="GMPO"), self.clip_log_ratio_low, self.clip_log_ratio_high)

@@ -99,5 +99,4 @@ class GSPO(ClippedLoss):
     """How decisions are aggregated; see `Aggregation`."""
 
     def policy_terms(self, x: LossInputs) -> Terms:
-        """The surrogate of each decision."""
         return gspo_terms(*x.decisions(by="GSPO"), self.bounds(), self.token_level)

@@ -161,7 +161,6 @@ class ClippedLoss(PolicyLoss):
         return Clip(low, high, self.clip_ratio_c, self.clip_log_ratio_min, self.clip_log_ratio_max)
 
     def policy_terms(self, x: LossInputs) -> Terms:
-        """The surrogate of each decision."""
         return ppo_clip_terms(*x.decisions(by=type(self).__name__), self.bounds())
 
 
@@ -209,11 +208,9 @@ class ActorCritic(ClippedLoss):
         check_critic(self.value_clip, self.huber_delta, self.value_loss_coef)
 
     def own_needs(self) -> Mapping[Need, str]:
-        """A critic, and what it should learn."""
         return {"value": "", "target": ""}
 
     def other_terms(self, x: LossInputs) -> list[Terms]:
-        """The critic's loss of each decision."""
         clip, delta, coef = self.value_clip, self.huber_delta, self.value_loss_coef
         return [critic_terms(x, by="ActorCritic", value_clip=clip, huber_delta=delta, coef=coef)]
 

@@ -82,7 +82,6 @@ class Reinforce(PolicyLoss):
     """Whether decisions of older weights are weighted with their ratio; on-policy it is 1 and changes nothing."""
 
     def policy_terms(self, x: LossInputs) -> Terms:
-        """The policy gradient of each decision."""
         logprob, advantage = (x.need(name, by="Reinforce") for name in ("logprob", "advantage"))
         old = x.need("logprob_old", by="Reinforce") if self.importance_ratio else None
         return reinforce_terms(logprob, advantage, x.mask, old)
@@ -138,6 +137,5 @@ class OPMD(PolicyLoss):
         expect_range("tau", self.tau, 0.0, float("inf"))
 
     def policy_terms(self, x: LossInputs) -> Terms:
-        """The damped policy gradient of each decision."""
         logprob, advantage = (x.need(name, by="OPMD") for name in ("logprob", "advantage"))
         return opmd_terms(logprob, advantage, x.mask, self.tau)

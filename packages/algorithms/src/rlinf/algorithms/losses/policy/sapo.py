@@ -105,7 +105,6 @@ class SAPO(PolicyLoss):
         _check_temperatures(self.tau_pos, self.tau_neg)
 
     def policy_terms(self, x: LossInputs) -> Terms:
-        """The soft surrogate of each decision."""
         return sapo_terms(*x.decisions(by="SAPO"), self.tau_pos, self.tau_neg, self.sequence_level)
 
 

@@ -107,5 +107,4 @@ class VESPO(PolicyLoss):
         expect_not_negative(c1_pos=self.c1_pos, c2_pos=self.c2_pos, c1_neg=self.c1_neg, c2_neg=self.c2_neg)
 
     def policy_terms(self, x: LossInputs) -> Terms:
-        """The weighted policy gradient of each decision."""
         return vespo_terms(*x.decisions(by="VESPO"), self.c1_pos, self.c2_pos, self.c1_neg, self.c2_neg)

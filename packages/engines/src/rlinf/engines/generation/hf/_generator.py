@@ -57,22 +57,18 @@ class HFGenerator:
 
     @property
     def version(self) -> int:
-        """That of the weights."""
         return self._version
 
     @property
     def context_length(self) -> int:
-        """Tokens of the longest prompt and response together."""
         return self._limit
 
     @property
     def in_flight(self) -> int:
-        """Requests that somebody waits for."""
         return len(self._flying)
 
     @property
     def cached_tokens(self) -> int:
-        """Tokens whose keys and values are held for requests in flight."""
         return self._batch.cached_tokens
 
     def memory(self) -> dict[str, int]:
@@ -81,7 +77,6 @@ class HFGenerator:
         return {"parameters": weights, "cache": self._batch.largest_cache()}
 
     def progress(self, request_id: str) -> Sequence[int]:
-        """The tokens of a request in flight so far; () for any other."""
         request = self._flying.get(request_id)
         return () if request is None else tuple(request.tokens)
 
@@ -145,7 +140,6 @@ class HFGenerator:
             raise ConfigError("generate(request_id)", f"'{request.id}' is in flight already", "Give each request its own.")
 
     def abort(self, request_ids: Collection[str] | None = None) -> None:
-        """Ends requests, all if None; see `rlinf.core.language.generation.Generator`."""
         for name in list(self._flying) if request_ids is None else request_ids:
             request = self._flying.get(name)
             if request is not None:
@@ -158,7 +152,6 @@ class HFGenerator:
         self._paused = True
 
     async def resume(self) -> None:
-        """Goes on."""
         self._paused = False
         self._wake()
 

@@ -19,7 +19,6 @@ class HermesFormat(TaggedCalls):
     """`<tool_call>{"name": …, "arguments": {…}}</tool_call>`, any number in a turn, by name: `agent.tool_format.type: hermes`."""
 
     def instructions(self, tools: Sequence[Tool]) -> str:
-        """What the system message says of the tools."""
         if not tools:
             return ""
         described = "\n".join(json.dumps(tool.schema, ensure_ascii=False) for tool in tools)
@@ -27,11 +26,9 @@ class HermesFormat(TaggedCalls):
         return f"You can call these tools:\n<tools>\n{described}\n</tools>\n\nWrite each call as\n{example}"
 
     def parse(self, text: str, tools: Sequence[Tool]) -> tuple[ToolCall, ...]:
-        """The calls in a turn, in order."""
         return tuple(_read(match[1], "arguments", closed=bool(match[2])) for match in TAGGED.finditer(text))
 
     def write_calls(self, calls: Sequence[ToolCall]) -> str:
-        """The text by which a model makes these calls."""
         return "\n".join(f"<tool_call>\n{_written(call, 'arguments')}\n</tool_call>" for call in calls)
 
 
@@ -43,7 +40,6 @@ class LlamaFormat(ModelEndsTurn):
     """The role of a message with results."""
 
     def instructions(self, tools: Sequence[Tool]) -> str:
-        """What the system message says of the tools."""
         if not tools:
             return ""
         described = "\n\n".join(json.dumps(tool.schema, ensure_ascii=False, indent=4) for tool in tools)
@@ -68,11 +64,9 @@ class LlamaFormat(ModelEndsTurn):
         return tuple(found)
 
     def write_calls(self, calls: Sequence[ToolCall]) -> str:
-        """The text by which a model makes these calls."""
         return "; ".join(_written(call, "parameters") for call in calls)
 
     def write_results(self, results: Sequence[ToolResult]) -> str:
-        """The text that the model reads after its calls."""
         return "\n".join(json.dumps({"output": result.text}, ensure_ascii=False) for result in results)
 
 

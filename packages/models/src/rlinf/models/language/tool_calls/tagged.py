@@ -34,5 +34,4 @@ class TaggedCalls(ModelEndsTurn):
     """The role of a message with results: as templates that know "tool" write one, too."""
 
     def write_results(self, results: Sequence[ToolResult]) -> str:
-        """The text that the model reads after its calls."""
         return "\n".join(f"<tool_response>\n{result.text}\n</tool_response>" for result in results)

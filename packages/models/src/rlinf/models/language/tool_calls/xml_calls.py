@@ -36,19 +36,16 @@ class QwenXMLFormat(TaggedCalls):
     """
 
     def instructions(self, tools: Sequence[Tool]) -> str:
-        """What the system message says of the tools."""
         if not tools:
             return ""
         described = "\n".join(map(_described, tools))
         return f"You can call these tools:\n\n<tools>\n{described}\n</tools>\n\nWrite each call as\n\n{_EXAMPLE}"
 
     def parse(self, text: str, tools: Sequence[Tool]) -> tuple[ToolCall, ...]:
-        """The calls in a turn, in order."""
         known = {tool.name: tool for tool in tools}
         return tuple(_read(match[1], known, closed=bool(match[2])) for match in TAGGED.finditer(text))
 
     def write_calls(self, calls: Sequence[ToolCall]) -> str:
-        """The text by which a model makes these calls."""
         return "\n".join(map(_written, calls))
 
 

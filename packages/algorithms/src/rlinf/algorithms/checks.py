@@ -54,16 +54,6 @@ def expect_shape(place: str, tensor: Tensor, shape: Sequence[int]) -> None:
         raise ShapeError(place, f"expected shape {tuple(shape)}, found {tuple(tensor.shape)}")
 
 
-def expect_leading(place: str, tensor: Tensor, shape: Sequence[int]) -> None:
-    """Refuses a tensor whose first sizes are not `shape`.
-
-    Raises:
-        ShapeError: the message names `place` and both shapes.
-    """
-    if tuple(tensor.shape[: len(shape)]) != tuple(shape):
-        raise ShapeError(place, f"expected leading sizes {tuple(shape)}, found {tuple(tensor.shape)}")
-
-
 def expect_fraction(place: str, value: float | Tensor) -> None:
     """Refuses a discount or a λ outside [0, 1]: one number, or a tensor of them.
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlinf.algorithms.checks import expect_leading, takes_tensors
+from rlinf.algorithms.checks import takes_tensors
 from rlinf.algorithms.losses.terms import TOKEN_MEAN, Terms, in_tiles, per_decision, zero_masked
 from rlinf.core.data import LossOutput
+from rlinf.core.errors import ShapeError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,6 +37,8 @@ def entropy_loss(entropy: Tensor, mask: Tensor) -> LossOutput[Tensor]:
 
 def entropy_terms(entropy: Tensor, mask: Tensor) -> Terms:
     """`entropy_loss` before it is summed."""
-    expect_leading("entropy_loss(entropy)", entropy, mask.shape)
+    if entropy.shape[: mask.dim()] != mask.shape:
+        found = f"expected leading sizes {tuple(mask.shape)}, found {tuple(entropy.shape)}"
+        raise ShapeError("entropy_loss(entropy)", found)
     found = per_decision(zero_masked(entropy, mask))
     return Terms(-found, {"entropy": found.detach()})

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.objectives.awr import awr_weights, weighted_bc_loss
 from rlinf.algorithms.objectives.critic import aggregate_q, critic_loss, td_target
-from rlinf.algorithms.off_policy.offline import parts_of
-from rlinf.algorithms.off_policy.settings import TargetCriticSettings
+from rlinf.algorithms.off_policy.settings import TargetCriticSettings, parts_of
 from rlinf.core.config import expect_at_least, expect_range
 from rlinf.core.data import LossOutput
 from rlinf.core.off_policy import Learner

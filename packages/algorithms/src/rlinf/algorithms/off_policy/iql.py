@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.objectives.critic import critic_loss, td_target
 from rlinf.algorithms.objectives.iql import iql_actor_loss, iql_value_loss
-from rlinf.algorithms.off_policy.offline import parts_of
-from rlinf.algorithms.off_policy.settings import TargetCriticSettings
+from rlinf.algorithms.off_policy.settings import TargetCriticSettings, parts_of
 from rlinf.core.config import expect_range
 from rlinf.core.data import LossOutput
 from rlinf.core.declarations import Need

@@ -12,7 +12,7 @@ from rlinf.algorithms.objectives.targets import polyak, update_due
 from rlinf.core.config import expect_at_least, expect_range
 from rlinf.core.data import ArraySpec
 from rlinf.core.errors import ConfigError
-from rlinf.core.off_policy import HasActor, HasReplayFeatures, Judges
+from rlinf.core.off_policy import HasActor, HasReplayFeatures, HasStateValue, Judges
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -88,6 +88,28 @@ def learned(policy: Any, names: Sequence[str] | None = None) -> list[str]:
     kept = set(asked.feature_parameters()) if isinstance(asked, HasReplayFeatures) else set[str]()
     free: list[str] = [name for name, parameter in policy.named_parameters() if parameter.requires_grad and name not in kept]
     return free if names is None else [name for name in names if name in free]
+
+
+def parts_of(policy: Any, *, value: bool) -> dict[str, Sequence[str]]:
+    """For recorded data: parameters of critics and what makes features, of the actor, and if asked of the value function alone.
+
+    Args:
+        policy: what is trained.
+        value: whether there must be a value function, which is the part `value`; otherwise none is trained.
+
+    Raises:
+        ConfigError: the policy does not tell them apart, can't score recorded actions, or has no value function.
+    """
+    found = apart(policy)
+    if not isinstance(policy, HasStateValue):
+        problem = f"{type(policy).__name__} can't say how likely a recorded action is"
+        raise ConfigError("actor.model.model_type", problem, "Choose mlp_policy or cnn_policy with num_q_heads.")
+    values = list(policy.value_parameters())
+    if value and not values:
+        problem = "expected true, as a value function is learned, found false"
+        raise ConfigError("actor.model.add_value_head", problem, "Set it to true.")
+    found["critic"] = [name for name in found["critic"] if name not in values]
+    return {"value": learned(policy, values), **found} if value else found
 
 
 def moved(

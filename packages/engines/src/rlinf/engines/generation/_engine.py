@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import Tensor
 
-from rlinf.core.errors import RLinfError
+from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.language.generation import SamplingConfig
 
 
@@ -77,3 +77,15 @@ class Engine(Protocol):
     def log_tail(self) -> str:
         """The end of the engine's log; "" if there is none."""
         ...
+
+
+def context_length(asked: int | None, config: Any) -> int:
+    """The longest prompt and response together, of a network with a configuration of transformers.
+
+    Raises:
+        ConfigError: the network was made for less.
+    """
+    made: int = config.get_text_config().max_position_embeddings
+    if asked is not None and asked > made:
+        raise ConfigError("max_model_len", f"the network was made for {made} tokens, found {asked}", "Lower it, or leave it out.")
+    return asked or made

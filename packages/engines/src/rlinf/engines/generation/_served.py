@@ -10,8 +10,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
 
-from rlinf.core.capabilities import LanguageModelPolicy
-from rlinf.core.errors import ConfigError, DeadlineExceeded, RLinfError
+from rlinf.core.errors import DeadlineExceeded, RLinfError
 from rlinf.core.process import ChildProcess, log_tail
 
 GRACE_S: Final = 15.0
@@ -138,15 +137,3 @@ def command_line(arguments: Mapping[str, Any]) -> list[str]:
             several = cast("Sequence[Any]", value) if isinstance(value, list | tuple) else [value]
             words += [f"--{flag}", *map(str, several)]
     return words
-
-
-def context_length(asked: int | None, policy: LanguageModelPolicy) -> int:
-    """The longest prompt and response together.
-
-    Raises:
-        ConfigError: the network was made for less.
-    """
-    made: int = policy.network.config.get_text_config().max_position_embeddings
-    if asked is not None and asked > made:
-        raise ConfigError("max_model_len", f"the network was made for {made} tokens, found {asked}", "Lower it, or leave it out.")
-    return asked or made

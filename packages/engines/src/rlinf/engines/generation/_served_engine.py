@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from rlinf.core.capabilities import LanguageModelPolicy
 from rlinf.core.process import free_port
-from rlinf.engines.generation._engine import Asked, Engine, Piece
-from rlinf.engines.generation._served import Server, context_length
+from rlinf.engines.generation._engine import Engine, context_length
+from rlinf.engines.generation._served import Server
 from rlinf.engines.generation._streamed import StreamedGenerator
 from rlinf.engines.generation._weight_folder import WeightFolder
 from rlinf.engines.generation.served import ServedGeneratorConfig
@@ -55,7 +53,7 @@ def generator(
     """
     folder = WeightFolder(policy, config.transfer_dir)
     try:
-        model = Model(policy=policy, folder=folder, limit=context_length(config.max_model_len, policy))
+        model = Model(policy=policy, folder=folder, limit=context_length(config.max_model_len, policy.network.config))
         waits = {"timeout_s": config.timeout_s, "start_timeout_s": config.start_timeout_s}
         known = memory if config.base_url is None else dict[str, int]
         made = StreamedGenerator(start(model), policy.version, policy.network_weights, memory=known, **waits)
@@ -67,8 +65,8 @@ def generator(
     return made
 
 
-class ServedEngine(ABC):
-    """An `Engine` over a server.
+class ServedEngine(Engine):
+    """What an engine over a server is, beside how it streams, pauses and takes over weights.
 
     Args:
         server: not up yet, perhaps.
@@ -79,22 +77,6 @@ class ServedEngine(ABC):
         self._server, self._folder = server, model.folder
         self.limit: int = model.limit
         self.vocabulary: int = model.vocabulary
-
-    @abstractmethod
-    def stream(self, asked: Asked) -> AsyncGenerator[Piece]:
-        """Tokens as they come; closing it ends the request in the engine."""
-
-    @abstractmethod
-    async def pause(self) -> None:
-        """Returns when no forward pass runs."""
-
-    @abstractmethod
-    async def resume(self) -> None:
-        """Goes on."""
-
-    @abstractmethod
-    async def update(self, tensors: Mapping[str, Tensor]) -> None:
-        """Takes over weights, and forgets what it cached."""
 
     async def close(self) -> None:
         """Ends a server that was started here; one that ran before stays."""

@@ -47,7 +47,8 @@ def likely_causes(scores: Scores[Tensor]) -> list[Cause]:
 
 
 def _not_finite(scores: Scores[Tensor]) -> Cause:
-    bad = {side: int((~torch.isfinite(of[scores.mask.bool()])).sum()) for side, of in _sides(scores).items()}
+    sides = {"rollout": scores.rollout, "trainer": scores.trainer}
+    bad = {side: int((~torch.isfinite(of[scores.mask.bool()])).sum()) for side, of in sides.items()}
     evidence = ", ".join(f"{count} of the {side}'s log-probabilities are not finite" for side, count in bad.items() if count)
     return Cause("not finite", 1.0, evidence, "Find the module with FiniteWatch.")
 
@@ -158,7 +159,3 @@ def gap_of(scores: Scores[Tensor]) -> Tensor:
 
 def _gap(one: Tensor, other: Tensor, mask: Tensor) -> Tensor:
     return torch.where(mask.bool(), one.double() - other.double(), 0.0)
-
-
-def _sides(scores: Scores[Tensor]) -> dict[str, Tensor]:
-    return {"rollout": scores.rollout, "trainer": scores.trainer}

@@ -7,6 +7,7 @@ from typing import Any, Final
 import torch
 
 from rlinf.core.errors import ConfigError
+from rlinf.engines.generation._engine import context_length
 from rlinf.engines.generation.hf._batch import Batch
 
 _BARRED: Final = -1e3
@@ -20,10 +21,7 @@ def context_of(network: Any, wanted: int | None) -> int:
         ConfigError: the network was made for less, or attends to a window that is shorter.
     """
     own = network.config.get_text_config()
-    limit: int = wanted or own.max_position_embeddings
-    if limit > own.max_position_embeddings:
-        found = f"the network was made for {own.max_position_embeddings} tokens, found {limit}"
-        raise ConfigError("max_model_len", found, "Lower it, or leave it out.")
+    limit = context_length(wanted, network.config)
     window: int | None = getattr(own, "sliding_window", None)
     kinds: list[str] = getattr(own, "layer_types", None) or ["sliding_attention"]
     if window is not None and window < limit and "sliding_attention" in kinds:

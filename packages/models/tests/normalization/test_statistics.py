@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from rlinf.core.errors import CheckpointError, ConfigError, ShapeError
 from rlinf.models.normalization import Normalizer
-from rlinf.models.statistics import RunningStatistics, compute_statistics, joined, read_statistics, write_statistics
+from rlinf.models.statistics import RunningStatistics, compute_statistics, read_statistics, write_statistics
 
 STATS = {"mean": [0.5, 1.0], "std": [0.1, 0.2], "min": [-1.0, -2.0], "max": [1.0, 2.0], "q01": [-0.9, -1.9], "q99": [0.9, 1.9]}
 
@@ -107,8 +107,8 @@ def test_public_layouts(project, name, content, tmp_path):
     assert found.keys() == read_statistics(file).keys()
     if project == "groot":
         assert found.keys() == {"state.arm", "state.hand", "action.arm", "action.hand"}
-        found = {kind: joined(found, [f"{kind}.arm", f"{kind}.hand"]) for kind in ("state", "action")}
-        assert found["action"]["q99"].tolist() == [0.9, 1.9, 0.9, 1.9]
+        assert found["action.hand"]["q99"].tolist() == [0.9, 1.9]
+        found = {"state": found["state.arm"], "action": found["action.arm"]}
     for quantity in ("state", "action"):
         assert found[quantity]["q01"].tolist()[:2] == [-0.9, -1.9]
     if project == "lerobot":
@@ -164,8 +164,3 @@ def test_damaged_files(tmp_path):
     broken.write_bytes(b"nonsense")
     with pytest.raises(CheckpointError, match="can't be read"):
         read_statistics(broken)
-
-
-def test_joined_names_what_is_missing():
-    with pytest.raises(ConfigError, match=r"Did you mean 'state\.arm'"):
-        joined({"state.arm": {}}, ["state.amr"])

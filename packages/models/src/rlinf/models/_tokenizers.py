@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -13,9 +14,9 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from tokenizers.trainers import BpeTrainer
 
+from rlinf.models.language.vocabulary import SPECIAL
+
 _hf: Any = import_module("transformers")
-SPECIAL = ("<pad>", "<bos>", "<eos>", "<image>")
-"""Ids 0 to 3."""
 
 # The words of the models' own prompts and of common tasks, so that they take few tokens.
 _WORDS = """In: What action should the robot take to move to the block that is red?
@@ -42,13 +43,25 @@ def tiny_tokenizer(vocab_size: int = 384) -> Any:
     Returns:
         A `transformers.PreTrainedTokenizerFast` that pads with `<pad>`.
     """
-    tokenizer = Tokenizer(BPE())
+    return fast_tokenizer(byte_pairs(vocab_size, _WORDS))
+
+
+def byte_pairs(size: int, corpus: Iterable[str]) -> Tokenizer:
+    """A byte-level BPE of at most so many entries, `SPECIAL` first, that learns from texts what to merge."""
+    tokenizer: Any = Tokenizer(BPE())
     tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
     tokenizer.decoder = ByteLevelDecoder()
+    # All 256 bytes are entries from the start, or a text with others than the corpus has could not be written.
     alphabet = ByteLevel.alphabet()
-    trainer = BpeTrainer(vocab_size=vocab_size, special_tokens=list(SPECIAL), initial_alphabet=alphabet, show_progress=False)
-    tokenizer.train_from_iterator(_WORDS, trainer)
-    return _hf.PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token=SPECIAL[0], bos_token=SPECIAL[1], eos_token=SPECIAL[2])
+    trainer: Any = BpeTrainer(vocab_size=size, special_tokens=list(SPECIAL), initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator(corpus, trainer)
+    return tokenizer
+
+
+def fast_tokenizer(tokenizer: Tokenizer) -> Any:
+    """As transformers has it, with the meanings of `SPECIAL`."""
+    pad, bos, eos, _ = SPECIAL
+    return _hf.PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token=pad, bos_token=bos, eos_token=eos)
 
 
 def read_tokenizer(folder: Path | str) -> Any:

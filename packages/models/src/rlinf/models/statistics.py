@@ -173,19 +173,6 @@ def read_statistics(path: Path, *, dataset: str | None = None) -> dict[str, Stat
     return _checked(_layout(content, file, dataset), file)
 
 
-def joined(statistics: Mapping[str, Statistics], quantities: list[str]) -> Statistics:
-    """The statistics of several quantities one after the other, such as the parts of a robot; those that all of them have.
-
-    Raises:
-        ConfigError: a quantity is not there.
-    """
-    for quantity in quantities:
-        if quantity not in statistics:
-            raise ConfigError("statistics", f"no quantity '{quantity}'", did_you_mean(quantity, list(statistics)))
-    shared = [name for name in NAMES if name != "count" and all(name in statistics[quantity] for quantity in quantities)]
-    return {name: np.concatenate([statistics[quantity][name] for quantity in quantities]) for name in shared}
-
-
 def _find(path: Path) -> Path:
     if path.is_file():
         return path

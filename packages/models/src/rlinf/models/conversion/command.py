@@ -9,7 +9,7 @@ from tempfile import TemporaryFile
 
 from rlinf.core.config.arguments import ArgumentParser, key_value
 from rlinf.core.errors import CheckpointError, ConfigError, did_you_mean
-from rlinf.models.conversion.formats import formats
+from rlinf.models.conversion.public_names import formats
 
 
 def convert(args: Sequence[str]) -> int:

@@ -1,9 +1,11 @@
-"""For each architecture that other projects have, too: the names of its weights there."""
+"""Formats of checkpoints, and the names that weights have in those of other projects. Importing this imports no torch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
+
+from rlinf.core.registry import WEIGHT_LAYOUTS
 
 Names = Callable[[Iterable[str]], Mapping[str, str]]
 """From names in a public folder to those by the names that weights of our policy have."""
@@ -44,3 +46,8 @@ PUBLIC_TYPES: Final[Mapping[str, str]] = {"gr00t_n1_5": "gr00t"}
 """The models whose `model_type` in a folder of Hugging Face is not their registered name."""
 OURS_ALONE: Final = ("value_head.", "noise_net.", "normalize_", "states.", "actions.", "state_norm.", "action_norm.", "normalizer.")
 """Weights that no other project has a place for: what reinforcement learning adds, and statistics, which are files there."""
+
+
+def formats() -> list[str]:
+    """What a checkpoint can be written as."""
+    return ["safetensors", "full_weights", "hf", "lerobot", *WEIGHT_LAYOUTS.names()]

@@ -24,8 +24,7 @@ from rlinf.models.checkpoints.json_files import read_json
 from rlinf.models.checkpoints.loading import CONFIG
 from rlinf.models.checkpoints.policies import describe_policy
 from rlinf.models.checkpoints.tensors import read_tensors, write_tensors
-from rlinf.models.conversion.formats import formats
-from rlinf.models.conversion.public_names import LANGUAGE, LEROBOT, OURS_ALONE, PUBLIC_NAMES, PUBLIC_TYPES
+from rlinf.models.conversion.public_names import LANGUAGE, LEROBOT, OURS_ALONE, PUBLIC_NAMES, PUBLIC_TYPES, formats
 from rlinf.models.conversion.robot_folders import robot_spec
 from rlinf.models.conversion.sources import Source, find_source
 from rlinf.models.registry import build_policy

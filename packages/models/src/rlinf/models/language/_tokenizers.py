@@ -5,22 +5,18 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
 from tokenizers import AddedToken, Regex, Tokenizer
-from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.decoders import Fuse
-from tokenizers.models import BPE, WordLevel
-from tokenizers.pre_tokenizers import ByteLevel, Split
-from tokenizers.trainers import BpeTrainer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Split
 
 from rlinf.core.errors import CheckpointError
-from rlinf.models._tokenizers import read_tokenizer
+from rlinf.models._tokenizers import byte_pairs, fast_tokenizer, read_tokenizer
 from rlinf.models.language.vocabulary import SPECIAL, TokensConfig
 
-_hf: Any = import_module("transformers")
 CHAT: Final = (
     "{% for message in messages %}{{ message['role'] }}: "
     # Not a block of its own, behind which a line break would be left out.
@@ -44,13 +40,11 @@ def made(config: TokensConfig, corpus: Iterable[str]) -> Any:
         config.expect_writable(corpus)
         own: Any = _characters(config.alphabet)
     else:
-        own = _bytes(config.size, config.between_words(corpus))
+        own = byte_pairs(config.size, config.between_words(corpus))
     if config.words:
         _fill_up(own, config.vocabulary - len(config.words))
         own.add_tokens([AddedToken(word, normalized=False) for word in config.words])
-    pad, bos, eos, _ = SPECIAL
-    tokenizer = _hf.PreTrainedTokenizerFast(tokenizer_object=own, pad_token=pad, bos_token=bos, eos_token=eos)
-    return _chatting(tokenizer)
+    return _chatting(fast_tokenizer(own))
 
 
 def of_folder(folder: str) -> Any:
@@ -107,16 +101,4 @@ def _characters(alphabet: str) -> Tokenizer:
     tokenizer.decoder = Fuse()
     # Otherwise the split would cut them into characters.
     tokenizer.add_special_tokens(list(SPECIAL))
-    return tokenizer
-
-
-def _bytes(size: int, corpus: Iterable[str]) -> Tokenizer:
-    tokenizer: Any = Tokenizer(BPE())
-    tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = ByteLevelDecoder()
-    # All 256 bytes are entries from the start, or a text with others than the corpus has could not be written.
-    trainer: Any = BpeTrainer(
-        vocab_size=size, special_tokens=list(SPECIAL), initial_alphabet=ByteLevel.alphabet(), show_progress=False
-    )
-    tokenizer.train_from_iterator(corpus, trainer)
     return tokenizer

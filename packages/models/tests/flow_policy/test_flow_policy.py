@@ -194,3 +194,12 @@ def test_where_nothing_is_in_execution_a_chunk_is_that_of_an_evaluation(eval_noi
     alone = policy.predict_action_batch(states(8), "eval", generator=seeded(1)).action
     nothing = policy.continue_chunk(states(8), alone[:, :0], delay=0, generator=seeded(1)).action
     torch.testing.assert_close(nothing, alone)
+
+
+def test_bounds_that_are_farther_apart_than_float32_counts_are_none():
+    most = np.full(2, np.finfo(np.float32).max)
+    action = ArraySpec(shape=(2,), dtype="float32", low=-most, high=most)
+    policy = SMALL.build(dataclasses.replace(SPEC, action=action), seed=0)
+    decision = policy.predict_action_batch(states(4), generator=seeded(1))
+    assert torch.isfinite(decision.action).all()
+    assert torch.isfinite(policy.sft_loss(states(4), decision.action).total)

@@ -152,7 +152,7 @@ def test_a_head_of_another_model_is_refused(folder: Path, spec: EnvSpec) -> None
     wrong = made_up(action_head())
     wrong["module.model.fc2.weight"] = torch.zeros(A + 1, WIDTH)
     torch.save(wrong, folder / "action_head--150000_checkpoint.pt")
-    with pytest.raises(CheckpointError, match=r"model\.fc2\.weight: expected shape \(2, 64\), found \(3, 64\)"):
+    with pytest.raises(CheckpointError, match=r"model\.fc2\.weight: expected shape \(2, 64\), found shape \(3, 64\)"):
         load(folder, spec, action_head="l1")
 
 

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Final, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rlinf.core.config import expect_at_least, expect_range
 from rlinf.core.data import ArraySpec, EnvSpec
+from rlinf.core.data.arrays import as_numpy
 from rlinf.core.data.sequences import Granularity
 from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
@@ -220,3 +222,12 @@ def expect_action(place: str, spec: EnvSpec) -> ArraySpec:
     if len(spec.action.shape) != 1:
         raise ConfigError(place, f"expected an action [A], found {spec.action.shape}", "Flatten it in the environment.")
     return spec.action
+
+
+def finite_bounds(spec: ArraySpec) -> tuple[NDArray[np.float32], NDArray[np.float32]] | None:
+    """The least and the greatest of each number; None if they are not known, or farther apart than float32 counts."""
+    if spec.low is None or spec.high is None:
+        return None
+    with np.errstate(over="ignore", invalid="ignore"):
+        low, high = (np.asarray(as_numpy(bound), np.float32) for bound in (spec.low, spec.high))
+        return (low, high) if np.isfinite(high - low).all() else None

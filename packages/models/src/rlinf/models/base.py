@@ -126,18 +126,33 @@ class Versioned(nn.Module):
             WeightSyncError: a name or a shape differs; nothing was changed.
         """
         own = self.weights().tensors
-        # All are compared before the first is copied, so that a misfit changes nothing.
-        for name in sorted(own.keys() | weights.tensors.keys()):
-            expected, found = _shape(own.get(name)), _shape(weights.tensors.get(name))
-            if expected != found:
-                raise WeightSyncError(f"load({name})", f"expected {expected}, found {found}", "Build both from one configuration.")
-        for name, tensor in own.items():
-            tensor.copy_(weights.tensors[name])
+        remedy = "Build both from one configuration."
+        copy_tensors(own, weights.tensors, lambda name, problem: WeightSyncError(f"load({name})", problem, remedy))
         self.version = weights.version
 
 
-def _shape(tensor: Tensor | None) -> str:
-    return "no such tensor" if tensor is None else f"shape {tuple(tensor.shape)}"
+def copy_tensors(own: Mapping[str, Tensor], given: Mapping[str, Tensor], refused: Callable[[str, str], Exception]) -> None:
+    """Copies tensors into those of the same names, once all were compared: a misfit changes nothing.
+
+    Args:
+        own: what is written to.
+        given: what is copied.
+        refused: the error that is raised, of the first name that differs and of what does.
+    """
+    for name in sorted(own.keys() | given.keys()):
+        expected, found = (
+            "no such tensor" if tensor is None else f"shape {tuple(tensor.shape)}" for tensor in (own.get(name), given.get(name))
+        )
+        if expected != found:
+            raise refused(name, f"expected {expected}, found {found}")
+    for name, tensor in own.items():
+        tensor.copy_(given[name])
+
+
+def flat_context(batch: Batch[Tensor], device: torch.device) -> dict[str, Tensor]:
+    """The context of decisions `[B, T, *]` as rows `[B · T, *]`, where the weights are."""
+    leaves = cast("Mapping[str, Tensor]", batch.trajectory.context)
+    return {key: leaf.flatten(0, 1).to(device) for key, leaf in leaves.items()}
 
 
 class BasePolicy(Versioned, ABC):

@@ -154,16 +154,12 @@ def load_adapter_state(module: nn.Module, state: Mapping[str, Tensor]) -> None:
     Raises:
         WeightSyncError: a name or a shape differs; nothing was changed.
     """
+    from rlinf.models.base import copy_tensors
+
+    remedy = "Apply the LoRA configuration that the adapter was made with."
+    # Detached views, so this writes into the module.
     own = adapter_state(module)
-    # All are compared before the first is copied.
-    for name in sorted(own.keys() | state.keys()):
-        expected, found = (_shape(tensors.get(name)) for tensors in (own, state))
-        if expected != found:
-            remedy = "Apply the LoRA configuration that the adapter was made with."
-            raise WeightSyncError(f"load_adapter_state({name})", f"expected {expected}, found {found}", remedy)
-    for name, tensor in own.items():
-        # Detached views, so this writes into the module.
-        tensor.copy_(state[name])
+    copy_tensors(own, state, lambda name, problem: WeightSyncError(f"load_adapter_state({name})", problem, remedy))
 
 
 def save_adapter(module: nn.Module, folder: Path) -> None:
@@ -196,7 +192,3 @@ def load_adapter(module: nn.Module, folder: Path, *, modules_to_train: tuple[str
     from rlinf.models._lora import load
 
     load(module, folder, modules_to_train=modules_to_train)
-
-
-def _shape(tensor: Tensor | None) -> str:
-    return "no such tensor" if tensor is None else f"shape {tuple(tensor.shape)}"

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from rlinf.core.capabilities import HasNoiseSteering
 from rlinf.core.data import Batch, Decision, EnvSpec, Rescored
-from rlinf.core.data.tree import Tree, tree_map
+from rlinf.core.data.tree import Tree
 from rlinf.core.errors import ConfigError
 from rlinf.core.protocols import Mode
-from rlinf.models.base import BasePolicy
+from rlinf.models.base import BasePolicy, flat_context
 from rlinf.models.dsrl.encoder import IMAGES, STATES, SmallEncoder
 from rlinf.models.dsrl.policy import DSRLPolicyConfig
 from rlinf.models.flow import draw_noise
@@ -82,7 +82,7 @@ class DSRLPolicy(BasePolicy):
 
     def default_forward(self, batch: Batch[Tensor]) -> Rescored[Tensor]:
         """Log-probability of the noise and value of each decision, `[B, T]`; the entropy has no closed form."""
-        context = cast("Mapping[str, Tensor]", tree_map(_rows, batch.trajectory.context))
+        context = flat_context(batch, cast("nn.Linear", self.actor[-1]).weight.device)
         mean, log_std = self._gaussian(context)
         axes = tuple(batch.trajectory.reward.shape)
         logprob, value = self._logprob(context["raw_noise"], mean, log_std), self._value(context, mean)
@@ -149,7 +149,3 @@ class DSRLPolicy(BasePolicy):
             states = cast("nn.Linear", cast("nn.Sequential", self.encoder.parts[STATES])[0])
             seen[STATES] = read_states(env_obs, states.in_features, "dsrl", like)
         return seen
-
-
-def _rows(leaf: Tensor) -> Tensor:
-    return leaf.flatten(0, 1)

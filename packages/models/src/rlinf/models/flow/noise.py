@@ -67,3 +67,8 @@ class ExploreNoiseNet(nn.Module):
         unit = 0.5 * (cast("Tensor", self.net(hidden.to(own))) + 1.0)
         unit = unit.to(torch.promote_types(unit.dtype, torch.float32))
         return (0.5 * (self.low + (self.high - self.low) * unit)).exp()
+
+
+def noise_net(sampling: FlowSampling, width: int, size: int) -> ExploreNoiseNet | None:
+    """The network of flow_noise, of hidden states `[B, H, width]`; None where σ is not learned."""
+    return ExploreNoiseNet(width, size, sampling.noise_logvar_range) if sampling.noise_method == "flow_noise" else None

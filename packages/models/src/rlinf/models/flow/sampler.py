@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from rlinf.core.capabilities import FlowRegression
+from rlinf.core.data import Rescored
 from rlinf.core.data.sequences import Granularity
 from rlinf.core.errors import ConfigError
 from rlinf.models.flow.chain import Chain, ChainScore, Spread, sample_chain, score_chain
@@ -104,6 +105,15 @@ class FlowSampler:
         steps, size = self._counted
         logprob = found.logprob() / (steps * size)
         return ChainScore(logprob=logprob, entropy=torch.zeros_like(logprob), hidden=found.hidden)
+
+    def rescored(self, score: ChainScore, value: Tensor | None, axes: Sequence[int]) -> Rescored[Tensor]:
+        """What is said of decisions `[B, T]`, the `axes`, of which score and value are by row."""
+        logprob, entropy = (self.of_decision(x) for x in (score.logprob, score.entropy))
+        return Rescored(
+            logprob=logprob.view(*axes, *logprob.shape[1:]),
+            entropy=entropy.view(*axes, *entropy.shape[1:]),
+            value=None if value is None else value.view(*axes),
+        )
 
     @property
     def _counted(self) -> tuple[int, int]:

@@ -7,20 +7,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from rlinf.core.capabilities import FlowRegression
 from rlinf.core.data import ArraySpec, Batch, Decision, LossOutput, Rescored
-from rlinf.core.data.arrays import as_numpy
-from rlinf.core.data.tree import Tree, tree_map
+from rlinf.core.data.tree import Tree
 from rlinf.core.errors import ShapeError
 from rlinf.core.protocols import Mode
-from rlinf.models.base import BasePolicy
+from rlinf.models.actor_config import finite_bounds
+from rlinf.models.base import BasePolicy, flat_context
 from rlinf.models.flow import (
     Chain,
-    ExploreNoiseNet,
     FlowSampler,
     draw_noise,
     draw_time,
@@ -29,6 +27,7 @@ from rlinf.models.flow import (
 )
 from rlinf.models.flow.conditioning import GOOD, UNCONDITIONAL, classifier_free, one_hot_labels, training_labels
 from rlinf.models.flow.field import Field
+from rlinf.models.flow.noise import noise_net
 from rlinf.models.flow_policy.policy import STATES, FlowPolicyConfig
 from rlinf.models.flow_policy.velocity import VelocityNet
 from rlinf.models.heads import MultiQHead, ValueHead
@@ -62,15 +61,12 @@ class FlowPolicy(BasePolicy):
         self.noise_shape = (horizon, size)
         self.normalize_states = Normalizer(states, "mean_std")
         self.normalize_actions = Normalizer(size, "min_max")
-        low, high = (np.full(size, np.inf) if bound is None else as_numpy(bound) for bound in (action.low, action.high))
-        if np.isfinite(low).all() and np.isfinite(high).all():
-            self.normalize_actions.set_statistics({"min": low, "max": high})
+        if (bounds := finite_bounds(action)) is not None:
+            self.normalize_actions.set_statistics({"min": bounds[0], "max": bounds[1]})
         hidden, activation = config.hidden_sizes, config.activation
         shown = states + (0 if config.condition is None else _LABELS)
         self.velocity = VelocityNet(shown, horizon, size, hidden, config.token_width, activation)
-        self.noise_net: ExploreNoiseNet | None = None
-        if config.sampling.noise_method == "flow_noise":
-            self.noise_net = ExploreNoiseNet(config.token_width, size, config.sampling.noise_logvar_range)
+        self.noise_net = noise_net(config.sampling, config.token_width, size)
         self.sampler = FlowSampler(
             sampling=config.sampling,
             noise_shape=self.noise_shape,
@@ -92,17 +88,11 @@ class FlowPolicy(BasePolicy):
         return self._decision(states, chain)
 
     def default_forward(self, batch: Batch[Tensor]) -> Rescored[Tensor]:
-        context = cast("Mapping[str, Tensor]", tree_map(_rows, batch.trajectory.context))
+        context = flat_context(batch, self.velocity.out.weight.device)
         seen = self._seen(self._states(context))
         score = self.sampler.score(self.field(seen), context)
         value = None if self.value_head is None else self.value_head(seen)
-        axes = tuple(batch.trajectory.reward.shape)
-        logprob, entropy = (self.sampler.of_decision(x) for x in (score.logprob, score.entropy))
-        return Rescored(
-            logprob=logprob.view(*axes, *logprob.shape[1:]),
-            entropy=entropy.view(*axes, *entropy.shape[1:]),
-            value=None if value is None else value.view(axes),
-        )
+        return self.sampler.rescored(score, value, batch.trajectory.reward.shape)
 
     def fit_statistics(self, *, action: Any, states: Any = None) -> None:
         self.normalize_actions.fit(action)
@@ -192,10 +182,6 @@ class FlowPolicy(BasePolicy):
 def _told(seen: Tensor, labels: Tensor) -> Tensor:
     """States, and what each row is told, `[B, S + 2]`."""
     return torch.cat([seen, one_hot_labels(labels).to(seen)], -1)
-
-
-def _rows(leaf: Tensor) -> Tensor:
-    return leaf.flatten(0, 1)
 
 
 class SoftFlowPolicy(FlowPolicy):

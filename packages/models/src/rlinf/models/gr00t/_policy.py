@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,27 +11,27 @@ from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariable
 from torch import Tensor, nn
 
 from rlinf.core.capabilities import FlowRegression
-from rlinf.core.data import Batch, Decision, EnvSpec, LossOutput, Rescored
-from rlinf.core.data.tree import Tree, tree_map
+from rlinf.core.data import ArraySpec, Batch, Decision, EnvSpec, LossOutput, Rescored
+from rlinf.core.data.tree import Tree
 from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.core.protocols import Mode
-from rlinf.models.actor_config import folder_of
-from rlinf.models.base import BasePolicy
+from rlinf.models.actor_config import finite_bounds, folder_of
+from rlinf.models.base import BasePolicy, copy_tensors, flat_context
 from rlinf.models.checkpoints.json_files import read_json
 from rlinf.models.checkpoints.tensors import weight_files
-from rlinf.models.flow import ExploreNoiseNet, FlowSampler
+from rlinf.models.flow import FlowSampler
 from rlinf.models.flow.chain import Chain
 from rlinf.models.flow.draws import draw, draw_noise
 from rlinf.models.flow.field import Field
 from rlinf.models.flow.matching import interpolate, matching_loss
+from rlinf.models.flow.noise import noise_net
 from rlinf.models.gr00t._backbone import EagleBackbone, initialise
 from rlinf.models.gr00t.head import ActionHead, Conditioning
-from rlinf.models.gr00t.metadata import read_metadata
+from rlinf.models.gr00t.metadata import ranges, read_metadata
 from rlinf.models.gr00t.observation import STATES, Reader
 from rlinf.models.gr00t.policy import EMBODIMENTS, GR00TPolicyConfig
 from rlinf.models.gr00t.prompt import EAGLE, PADDING, Prompter, tokenizer_of
 from rlinf.models.gr00t.shapes import BASE, TINY, GR00TShape, shape_of
-from rlinf.models.gr00t.statistics import from_bounds, from_metadata
 from rlinf.models.gr00t.weight_map import from_public
 from rlinf.models.heads import ValueHead
 from rlinf.models.lora import apply_lora
@@ -81,9 +81,7 @@ class GR00TPolicy(BasePolicy):
         width, hidden = shape.language.width + shape.head.width, config.value_hidden
         hidden = shape.value_hidden if hidden is None else hidden
         self.value_head = ValueHead(width, hidden, "relu") if config.add_value_head else None
-        noisy = config.sampling.noise_method == "flow_noise"
-        bounds = config.sampling.noise_logvar_range
-        self.noise_net = ExploreNoiseNet(shape.head.hidden, shape.head.action_size, bounds) if noisy else None
+        self.noise_net = noise_net(config.sampling, shape.head.hidden, shape.head.action_size)
         self.sampler = FlowSampler(
             sampling=config.sampling,
             noise_shape=self.noise_shape,
@@ -108,20 +106,10 @@ class GR00TPolicy(BasePolicy):
 
         The head is asked for one step of each chain, or for all K with `joint_logprob`.
         """
-        rows, steps = batch.trajectory.mask.shape
-        context = self._flat(batch.trajectory.context)
+        context = flat_context(batch, self.head.position.device)
         given = self._condition(context)
         score = self.sampler.score(self._field(given), context)
-
-        def unflatten(x: Tensor) -> Tensor:
-            return cast("Tensor", x.unflatten(0, (rows, steps)))  # pyright: ignore[reportUnknownMemberType]
-
-        value = self._value(given)
-        return Rescored(
-            logprob=unflatten(self.sampler.of_decision(score.logprob)),
-            entropy=unflatten(self.sampler.of_decision(score.entropy)),
-            value=None if value is None else unflatten(value),
-        )
+        return self.sampler.rescored(score, self._value(given), batch.trajectory.mask.shape)
 
     def fit_statistics(self, *, action: Any, states: Any = None) -> None:
         self.action_norm.fit(action)
@@ -235,11 +223,6 @@ class GR00TPolicy(BasePolicy):
         """`[B, K, A]` of `[B, H, D]`."""
         return self.action_norm.unnormalize(action[:, : self.config.num_action_chunks, : self.action_size])
 
-    @staticmethod
-    def _flat(context: Tree[Tensor]) -> dict[str, Tensor]:
-        """Each leaf `[B T, *]` of `[B, T, *]`."""
-        return cast("dict[str, Tensor]", tree_map(lambda leaf: leaf.flatten(0, 1), context))
-
 
 _FRESH = ("value_head.", "noise_net.", "state_norm.", "action_norm.")
 
@@ -311,12 +294,7 @@ def _load(policy: GR00TPolicy, folder: Path) -> None:
     found = {name: tensor for file in files for name, tensor in load_file(file).items()}
     tensors = from_public(found, layers=policy.shape.language.layers)
     own = {name: tensor for name, tensor in policy.state_dict().items() if not name.startswith(_FRESH)}
-    for name in sorted(own.keys() | tensors.keys()):
-        expected, given = (_size(state.get(name)) for state in (own, tensors))
-        if expected != given:
-            raise CheckpointError(f"{folder.name}({name})", f"expected {expected}, found {given}", "Is it GR00T-N1.5?")
-    for name, tensor in own.items():
-        tensor.copy_(tensors[name])
+    copy_tensors(own, tensors, lambda name, problem: CheckpointError(f"{folder.name}({name})", problem, "Is it GR00T-N1.5?"))
 
 
 def _statistics(policy: GR00TPolicy, spec: EnvSpec, folder: Path | None) -> None:
@@ -329,16 +307,30 @@ def _statistics(policy: GR00TPolicy, spec: EnvSpec, folder: Path | None) -> None
     )
     for normalizer, kind, keys, array in parts:
         if config.embodiment_tag in metadata:
-            normalizer.set_statistics(from_metadata(metadata, config.embodiment_tag, kind, keys))
-        elif array is not None and (bounds := from_bounds(array)) is not None:
+            normalizer.set_statistics(_from_metadata(metadata, config.embodiment_tag, kind, keys))
+        elif array is not None and (bounds := _from_bounds(array)) is not None:
             normalizer.set_statistics(bounds)
+
+
+def _from_metadata(metadata: Mapping[str, Any], embodiment_tag: str, kind: str, keys: Sequence[str] = ()) -> dict[str, Tensor]:
+    """The least and the greatest of all parts of a robot, one after the other; see `ranges`."""
+    low, high = (torch.tensor(bound, dtype=torch.float32) for bound in ranges(metadata, embodiment_tag, kind, keys))
+    return _widened(low, high)
+
+
+def _from_bounds(spec: ArraySpec) -> dict[str, Tensor] | None:
+    """The bounds of an environment as statistics; None if they are not finite."""
+    bounds = finite_bounds(spec)
+    return None if bounds is None else _widened(*map(torch.as_tensor, bounds))
+
+
+def _widened(low: Tensor, high: Tensor) -> dict[str, Tensor]:
+    """Bounds; a number that never varied gets some, so that it is normalised to 0."""
+    constant = (low == high).float()
+    return {"min": low - constant, "max": high + constant}
 
 
 def _read(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise CheckpointError(str(path), "expected a file, found none", "Set model_path to the folder of a checkpoint.")
     return read_json(path)
-
-
-def _size(tensor: Tensor | None) -> str:
-    return "no such tensor" if tensor is None else f"shape {tuple(tensor.shape)}"

@@ -5,20 +5,17 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from rlinf.core.data import ArraySpec
-from rlinf.core.data.arrays import as_numpy
 from rlinf.core.data.sequences import Granularity
 from rlinf.core.errors import ConfigError
+from rlinf.models.actor_config import ActorCriticConfig, finite_bounds
 from rlinf.models.flow.draws import draw_noise
 from rlinf.models.layers.gaussian import gaussian_entropy, gaussian_logprob, squash_log_slope, squashed_logprob
-
-if TYPE_CHECKING:
-    from rlinf.models.actor_config import ActorCriticConfig
 
 P = TypeVar("P")
 """The parameters of a distribution, one set for each sample."""
@@ -222,9 +219,8 @@ class ActionDistribution(PolicyDistribution[Normal]):
 
 def _bounds(action: ArraySpec) -> tuple[Tensor, Tensor] | None:
     """Middle and half the width of the range of an action, each `[A]`; None if it has no finite bounds."""
-    if action.low is None or action.high is None:
+    bounds = finite_bounds(action)
+    if bounds is None:
         return None
-    low, high = (torch.as_tensor(as_numpy(bound), dtype=torch.float32) for bound in (action.low, action.high))
-    if not bool(torch.isfinite(high - low).all()):
-        return None
+    low, high = map(torch.as_tensor, bounds)
     return 0.5 * (low + high), (0.5 * (high - low)).clamp_min(_LEAST_RADIUS)

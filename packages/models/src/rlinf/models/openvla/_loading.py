@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from rlinf.core.data import EnvSpec
-from rlinf.core.data.arrays import as_numpy
 from rlinf.core.errors import ShapeError
 from rlinf.models._tokenizers import read_tokenizer, tiny_tokenizer
+from rlinf.models.actor_config import finite_bounds
 from rlinf.models.checkpoints.tensors import read_tensors
 from rlinf.models.normalization import Normalizer
 from rlinf.models.openvla._prismatic import PrismaticVLM, build_prismatic
@@ -96,7 +95,6 @@ def load_prismatic(folder: Path, config: PrismaticConfig) -> PrismaticVLM:
 def bounds_normalizer(spec: EnvSpec) -> Normalizer:
     """From the bounds of actions to ±1; nothing where they are not known, or infinite."""
     normalizer = Normalizer(spec.action.shape[0], "quantile", constant=0.0)
-    low, high = spec.action.low, spec.action.high
-    if low is not None and high is not None and np.isfinite([as_numpy(low), as_numpy(high)]).all():
-        normalizer.set_statistics({"q01": low, "q99": high})
+    if (bounds := finite_bounds(spec.action)) is not None:
+        normalizer.set_statistics({"q01": bounds[0], "q99": bounds[1]})
     return normalizer

@@ -17,21 +17,21 @@ from rlinf.core.errors import ShapeError
 from rlinf.core.metrics import Metric
 from rlinf.core.protocols import Mode
 from rlinf.models.actor_config import folder_of
-from rlinf.models.base import BasePolicy
+from rlinf.models.base import BasePolicy, flat_context
 from rlinf.models.flow.draws import drawn
 from rlinf.models.heads.value import ValueHead
 from rlinf.models.lora import apply_lora
-from rlinf.models.observations.images import fit_images, standardize
+from rlinf.models.observations.images import standardize
 from rlinf.models.openvla._loading import Source, from_folder, from_preset
 from rlinf.models.openvla._prismatic import PrismaticVLM
 from rlinf.models.openvla.policy import IMAGES, TASKS, OpenVLAPolicyConfig
 from rlinf.models.openvla.prompt import encode_prompts
 from rlinf.models.openvla.tokens import bin_entropy, bin_logprobs, chosen, draw
+from rlinf.models.openvla.vision import fit_pictures
 from rlinf.models.precision import cast_weights
 from rlinf.models.seeding import seeded_weights
 
 PROMPT, MASK, TOKENS, TEMPERATURE = "prompt_tokens", "prompt_mask", "action_tokens", "temperature"
-_CROP = 0.9
 
 
 class OpenVLAPolicy(BasePolicy):
@@ -76,10 +76,8 @@ class OpenVLAPolicy(BasePolicy):
 
     def default_forward(self, batch: Batch[Tensor]) -> Rescored[Tensor]:
         """Log-probability and entropy at the declared granularity and value of each decision, in one pass for all tokens."""
-        tree = cast("Mapping[str, Tensor]", batch.trajectory.context)
-        axes = tree[TOKENS].shape[:2]
-        context = {key: leaf.flatten(0, 1).to(self._device) for key, leaf in tree.items()}
-        context = self._filled(context, batch.trajectory.mask.flatten().to(self._device))
+        axes = batch.trajectory.mask.shape
+        context = self._filled(flat_context(batch, self._device), batch.trajectory.mask.flatten().to(self._device))
         states = self._states(context, context[TOKENS])
         logprobs = self._logprobs(states, context[TEMPERATURE])
         value = self._value(states[:, 0])
@@ -152,12 +150,7 @@ class OpenVLAPolicy(BasePolicy):
 
     def _pictures(self, images: Any) -> Tensor:
         """`[B, s, s, 3]` uint8 in the size of the network; what is stored of a decision."""
-        size = self.vlm.config.image_size
-        if self.config.center_crop:
-            fitted = fit_images(images, size, filter="lanczos", rounding="once", crop_scale=_CROP, crop_of="area")
-        else:
-            fitted = fit_images(images, size, filter="bicubic")
-        return fitted.to(self._device)
+        return fit_pictures(images, self.vlm.config.image_size, crop=self.config.center_crop).to(self._device)
 
     def embed_context(self, context: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Embeddings and mask of what the Llama reads first, without the columns that are padding in every row."""

@@ -1,13 +1,14 @@
-"""A vision transformer under the names of timm, up to the block whose output OpenVLA uses."""
+"""A vision transformer under the names of timm, up to the block whose output OpenVLA uses, and the pictures that it sees."""
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from rlinf.models.observations.images import fit_images
 from rlinf.models.openvla.architecture import VisionConfig
 
 # timm's, not PyTorch's 1e-5.
@@ -134,3 +135,10 @@ class VisionTransformer(nn.Module):
                 parameter.zero_()
             else:
                 parameter.fill_(spread if name.endswith("scale_factor") else 1.0)
+
+
+def fit_pictures(images: Any, size: int, *, crop: bool) -> Tensor:
+    """`[*, size, size, 3]` uint8 of `[*, H, W, 3]`; `crop`: of the central 90 % of the area, for models that saw random crops."""
+    if crop:
+        return fit_images(images, size, filter="lanczos", rounding="once", crop_scale=0.9, crop_of="area")
+    return fit_images(images, size, filter="bicubic")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from rlinf.core.data.tree import Tree
 from rlinf.core.metrics import Metric
 from rlinf.core.protocols import Mode
 from rlinf.models.actor_config import folder_of
-from rlinf.models.base import BasePolicy
+from rlinf.models.base import BasePolicy, flat_context
 from rlinf.models.heads import ValueHead
 from rlinf.models.lora import apply_lora
 from rlinf.models.normalization import Normalizer
@@ -86,8 +86,7 @@ class OpenVLAOFTPolicy(BasePolicy):
 
     def default_forward(self, batch: Batch[Tensor]) -> Rescored[Tensor]:
         rows, horizon = batch.trajectory.reward.shape
-        leaves = cast("Mapping[str, Tensor]", batch.trajectory.context)
-        context = {key: leaf.flatten(0, 1).to(self.device) for key, leaf in leaves.items()}
+        context = flat_context(batch, self.device)
         answers = self._answers(context)
         logprob, entropy = self.decoder.score(answers, self._lm_head, context)
         level, value = self.config.logprob_type, self._value(answers)

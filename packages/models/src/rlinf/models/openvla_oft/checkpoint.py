@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from rlinf.core.errors import CheckpointError
+from rlinf.models.base import copy_tensors
 from rlinf.models.checkpoints.tensors import read_tensors
 from rlinf.models.openvla_oft.decoders import Regression
 
@@ -109,10 +110,4 @@ def _read(path: Path) -> dict[str, Tensor]:
 @torch.no_grad()
 def _fill(module: nn.Module, state: Mapping[str, Tensor], path: Path) -> None:
     own: dict[str, Tensor] = module.state_dict()
-    # All are compared before the first is copied, so that a misfit changes nothing.
-    for name in sorted(own.keys() | state.keys()):
-        expected, found = (tuple(tensor.shape) if tensor is not None else None for tensor in (own.get(name), state.get(name)))
-        if expected != found:
-            raise CheckpointError(f"{path}: {name}", f"expected shape {expected}, found {found}", "Is it another model's?")
-    for name, tensor in own.items():
-        tensor.copy_(state[name])
+    copy_tensors(own, state, lambda name, problem: CheckpointError(f"{path}: {name}", problem, "Is it another model's?"))

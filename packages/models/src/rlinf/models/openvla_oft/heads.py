@@ -24,20 +24,19 @@ class ResidualBlock(nn.Module):
 
 
 class ResidualPerceptron(nn.Module):
-    """Linear layers with residual blocks between the first and the last.
+    """Linear layers with two residual blocks between the first and the last.
 
     Args:
         size_in: of the input.
         width: of the blocks.
         size_out: of the output.
-        blocks: how many.
     """
 
-    def __init__(self, size_in: int, width: int, size_out: int, *, blocks: int = 2) -> None:
+    def __init__(self, size_in: int, width: int, size_out: int) -> None:
         super().__init__()
         self.layer_norm1 = nn.LayerNorm(size_in)
         self.fc1 = nn.Linear(size_in, width)
-        self.mlp_resnet_blocks = nn.ModuleList([ResidualBlock(width) for _ in range(blocks)])
+        self.mlp_resnet_blocks = nn.ModuleList([ResidualBlock(width) for _ in range(2)])
         self.layer_norm2 = nn.LayerNorm(width)
         self.fc2 = nn.Linear(width, size_out)
 

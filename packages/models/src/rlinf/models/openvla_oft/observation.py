@@ -13,8 +13,8 @@ from rlinf.core.data import EnvSpec
 from rlinf.core.data.tree import Tree
 from rlinf.core.errors import ShapeError
 from rlinf.models.observations.cameras import CAMERAS
-from rlinf.models.observations.images import fit_images
 from rlinf.models.observations.reading import read_observation
+from rlinf.models.openvla.vision import fit_pictures
 
 STATES, TASKS = "states", "task_descriptions"
 _PLACE = "openvla_oft(env_obs)"
@@ -71,8 +71,5 @@ def _views(leaf: Any, key: str, *, size: int, crop: bool) -> list[Tensor]:
     images = leaf if isinstance(leaf, Tensor) else torch.tensor(np.asarray(leaf))
     if images.dim() not in (4, 5):
         raise ShapeError(f"{_PLACE}.{key}", f"expected [B, H, W, 3] or [B, V, H, W, 3], found {list(images.shape)}")
-    if crop:
-        fitted = fit_images(images, size, filter="lanczos", rounding="once", crop_scale=0.9, crop_of="area")
-    else:
-        fitted = fit_images(images, size, filter="bicubic")
+    fitted = fit_pictures(images, size, crop=crop)
     return [fitted] if fitted.dim() == 4 else list(fitted.unbind(1))

@@ -18,8 +18,8 @@ from rlinf.core.data.tree import Tree
 from rlinf.core.errors import ShapeError
 from rlinf.core.off_policy import Proposal
 from rlinf.core.protocols import Mode
-from rlinf.models.actor_config import folder_of
-from rlinf.models.base import BasePolicy
+from rlinf.models.actor_config import finite_bounds, folder_of
+from rlinf.models.base import BasePolicy, flat_context
 from rlinf.models.flow import (
     Chain,
     ChainScore,
@@ -32,6 +32,7 @@ from rlinf.models.flow import (
 )
 from rlinf.models.flow.conditioning import GOOD, classifier_free, training_labels
 from rlinf.models.flow.field import Field
+from rlinf.models.flow.noise import noise_net
 from rlinf.models.heads import ValueHead
 from rlinf.models.lora import apply_lora
 from rlinf.models.normalization import Normalizer, Scheme
@@ -102,18 +103,10 @@ class PiPolicy(BasePolicy):
 
     def default_forward(self, batch: Batch[Tensor]) -> Rescored[Tensor]:
         """See `BasePolicy`; one pass of the vision-language model, and of the expert one, or K if all steps are scored."""
-        trajectory = batch.trajectory
-        shape = tuple(trajectory.reward.shape)
-        tree = cast("Mapping[str, Tensor]", trajectory.context)
-        context = {key: leaf.flatten(0, 1).to(self._device) for key, leaf in tree.items()}
+        context = flat_context(batch, self._device)
         prefix, state = self.read(context)
         score = self.sampler.score(self._field(state, prefix, context), context)
-        value = self._value(score, prefix)
-        return Rescored(
-            logprob=_unflatten(self.sampler.of_decision(score.logprob), shape),
-            entropy=_unflatten(self.sampler.of_decision(score.entropy), shape),
-            value=None if value is None else _unflatten(value, shape),
-        )
+        return self.sampler.rescored(score, self._value(score, prefix), batch.trajectory.reward.shape)
 
     def fit_statistics(self, *, action: Any, states: Any = None) -> None:
         self.actions.fit(action)
@@ -300,10 +293,6 @@ class PiPolicy(BasePolicy):
         return self.value_head(seen.detach() if self.config.detach_critic_input else seen)
 
 
-def _unflatten(x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    return x.reshape(*shape, *x.shape[1:])
-
-
 _SCHEMES: Mapping[str, Scheme] = {"pi0": "mean_std", "pi05": "quantile"}
 
 
@@ -327,7 +316,7 @@ def build_policy(config: PiConfig, spec: EnvSpec, *, seed: int) -> PiPolicy:
             states=_normalizer(config, states, statistics.get("states"), spec.observation["states"]),
             actions=_normalizer(config, actions, statistics.get("actions"), spec.action),
             value_head=_value_head(config, of),
-            noise_net=_noise_net(config, of),
+            noise_net=noise_net(config.sampling, of.expert.width, of.max_action_dim),
             prompt_states=config.prompt_states(of),
         )
     if folder is not None:
@@ -348,19 +337,13 @@ def _normalizer(config: PiConfig, size: int, statistics: Mapping[str, Any] | Non
     if statistics is not None:
         # Published statistics may be padded to the model's size.
         normalizer.set_statistics({key: np.asarray(values)[:size] for key, values in statistics.items()})
-    elif bounds.low is not None and bounds.high is not None:
-        low, high = np.asarray(bounds.low, np.float32), np.asarray(bounds.high, np.float32)
-        if np.isfinite(low).all() and np.isfinite(high).all():
-            # The bounds become ±1 under either scheme.
-            normalizer.set_statistics({"q01": low, "q99": high, "mean": 0.5 * (low + high), "std": 0.5 * (high - low)})
+    elif (found := finite_bounds(bounds)) is not None:
+        low, high = found
+        # The bounds become ±1 under either scheme.
+        normalizer.set_statistics({"q01": low, "q99": high, "mean": 0.5 * (low + high), "std": 0.5 * (high - low)})
     return normalizer
 
 
 def _value_head(config: PiConfig, of: PiArchitecture) -> ValueHead | None:
     width = of.language.width if config.value_after_vlm else of.expert.width
     return ValueHead(width, of.value_hidden_sizes, "relu") if config.add_value_head else None
-
-
-def _noise_net(config: PiConfig, of: PiArchitecture) -> ExploreNoiseNet | None:
-    learned = config.sampling.noise_method == "flow_noise"
-    return ExploreNoiseNet(of.expert.width, of.max_action_dim, config.sampling.noise_logvar_range) if learned else None

@@ -22,7 +22,7 @@ from rlinf.core.data.tree import Tree
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.metrics import Metric
 from rlinf.core.off_policy import HasPrefixFeatures
-from rlinf.models.actor_config import STATES
+from rlinf.models.actor_config import STATES, finite_bounds
 from rlinf.models.base import BasePolicy
 from rlinf.models.layers.action_distribution import ActionDistribution
 from rlinf.models.observations.reading import read_states
@@ -204,12 +204,11 @@ def _with_last(leaf: NDArray[Any]) -> NDArray[Any]:
 
 
 def _bounds(spec: EnvSpec) -> tuple[Tensor, Tensor]:
-    """The least and the greatest action, each `[A]`."""
-    if spec.action.low is not None and spec.action.high is not None:
-        low, high = (torch.as_tensor(as_numpy(bound), dtype=torch.float32) for bound in (spec.action.low, spec.action.high))
-        if bool(torch.isfinite(high - low).all()) and bool((high > low).all()):
-            return low, high
-    raise ConfigError("rlt", "a proposal is changed within the bounds of actions, found none", "Choose another environment.")
+    bounds = finite_bounds(spec.action)
+    if bounds is None or not (bounds[1] > bounds[0]).all():
+        problem = "a proposal is changed within the bounds of actions, found none"
+        raise ConfigError("rlt", problem, "Choose another environment.")
+    return torch.as_tensor(bounds[0]), torch.as_tensor(bounds[1])
 
 
 def _perceptron(sizes: tuple[int, ...]) -> nn.Sequential:

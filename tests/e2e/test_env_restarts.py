@@ -137,10 +137,17 @@ def on_ray(app: Any, folder: Path, steps: int, *overrides: str) -> tuple[str, ..
     return (*QUIET, *marked, syncs, *backend, *overrides)
 
 
+KILLS = 6
+"""Of one start of a run, well below `env.max_restarts`."""
+
+
 def kill_at_random(processes: Any, run: subprocess.Popen[str], folder: Path, drawn: random.Random) -> list[str]:
-    """Ends workers of a run by SIGKILL, one after another, until it ends; returns their names."""
+    """Ends workers of a run by SIGKILL, one after another; returns their names.
+
+    No more than `KILLS`, as on a slow machine a worker would never come to do anything, and be restarted more often than it may.
+    """
     killed: list[str] = []
-    while run.poll() is None:
+    while run.poll() is None and len(killed) < KILLS:
         time.sleep(drawn.uniform(1.0, 6.0))
         names = [name for name in ("env-0", "env-1", "env-1", "env-0", "actor-0") if (folder / name).exists()]
         if not names or run.poll() is not None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import resource
 import signal
 import socket
 import struct
@@ -214,6 +216,35 @@ def test_messages_over_a_connection(pair: tuple[Connection, socket.socket]) -> N
     assert ours.receive() == ({"a": [1, "é\ud800"]}, b"bytes")
     assert ours.received() == ({"b": None}, b"")
     assert ours.received() is None
+
+
+def test_a_wait_for_a_message_has_an_end(pair: tuple[Connection, socket.socket]) -> None:
+    connection, other = pair
+    assert connection.wait_for(0.0) is None
+    both = b"".join(struct.pack("<IQ", 7, 0) + b'{"a":%d}' % number for number in (1, 2))
+    other.sendall(both[:10])
+    assert connection.wait_for(0.05) is None
+    other.sendall(both[10:])
+    # The second is read with the first, after which no poll of the socket sees it.
+    assert [connection.wait_for(SOON_S), connection.wait_for(0.0)] == [({"a": 1}, b""), ({"a": 2}, b"")]
+    other.close()
+    with pytest.raises(ConnectionLost, match="the connection was closed"):
+        connection.wait_for(SOON_S)
+
+
+def test_a_wait_for_a_message_of_a_process_with_many_open_files(pair: tuple[Connection, socket.socket]) -> None:
+    connection, other = pair
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
+    try:
+        # `select.select` takes no descriptor from 1024 on.
+        high = socket.socket(fileno=fcntl.fcntl(connection.fileno(), fcntl.F_DUPFD_CLOEXEC, 1024))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    other.sendall(struct.pack("<IQ", 2, 0) + b"{}")
+    many = Connection(high)
+    assert many.wait_for(SOON_S) == ({}, b"")
+    many.close()
 
 
 def test_open_files_over_a_connection(pair: tuple[Connection, socket.socket]) -> None:

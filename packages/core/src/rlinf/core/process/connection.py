@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import socket
 import struct
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -156,7 +158,7 @@ class Connection:
         return cast("dict[str, Any]", fields), rest
 
     def wait(self) -> Message:
-        """The next message, however long it takes; see `fileno` for a wait with a deadline, or for several connections.
+        """The next message, however long it takes; see `fileno` for a wait for several connections.
 
         Raises:
             ConnectionLost: as `receive`.
@@ -164,6 +166,23 @@ class Connection:
         # Messages that were read with the one before are in the buffer, where no poll of the socket sees them.
         message = self.received()
         while message is None:
+            message = self.receive()
+        return message
+
+    def wait_for(self, seconds: float) -> Message | None:
+        """The next message; None if it is not complete within so many seconds.
+
+        Raises:
+            ConnectionLost: as `receive`.
+        """
+        until = time.monotonic() + seconds
+        # Not `select.select`, which takes no descriptor above 1023.
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        message = self.received()
+        while message is None:
+            if not poll.poll(max(0.0, until - time.monotonic()) * 1000):
+                return None
             message = self.receive()
         return message
 

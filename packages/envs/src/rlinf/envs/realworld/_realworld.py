@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import sys
 import tempfile
 import time
@@ -21,6 +20,7 @@ from rlinf.core.envs.robots import add_counts
 from rlinf.core.errors import ConfigError, DeadlineExceeded, RLinfError
 from rlinf.core.process import ChildProcess, ConnectionLost
 from rlinf.core.random import keyed_generator
+from rlinf.envs.adapters import observation_space
 from rlinf.envs.assembly import SequentialVectorEnv
 from rlinf.envs.realworld.client import ControllerClient, RobotState
 from rlinf.envs.realworld.realworld import RealWorld, Simulation
@@ -45,7 +45,7 @@ _STOPS: Final = {"early_truncation": "an arm that was stopped ends its episode"}
 Observation = dict[str, NDArray[Any]]
 
 
-def make(config: RealWorld, num_envs: int, limit: int | None, ignore_terminations: bool, render: bool) -> Vector:
+def make(config: RealWorld, num_envs: int, limit: int, ignore_terminations: bool, render: bool) -> Vector:
     """An environment for each arm, behind its controller."""
     if render:
         raise ConfigError("env.render", "nothing is drawn of a robot", "Set video_cfg.save_video to false.")
@@ -53,7 +53,7 @@ def make(config: RealWorld, num_envs: int, limit: int | None, ignore_termination
         problem = f"{num_envs} environments, but {len(config.controllers)} controllers"
         raise ConfigError("env.controllers", problem, "Name one for each environment, or place an env worker at each robot.")
     env = RobotVectorEnv(config, num_envs, terminates=not ignore_terminations)
-    return EnforceContract(EpisodeStatistics(env, limit or config.episode_steps))
+    return EnforceContract(EpisodeStatistics(env, limit))
 
 
 class RobotVectorEnv(SequentialVectorEnv):
@@ -126,10 +126,8 @@ class RobotTask(gymnasium.Env[Any, Any]):
         low, high = np.array(self._client.info.workspace_low), np.array(self._client.info.workspace_high)
         self._middle, self._half = (low + high) / 2, (high - low) / 2
         self._left = 0.0
-        spaces: dict[str, Any] = {"states": gymnasium.spaces.Box(-np.inf, np.inf, (_STATES,), np.float32)}
-        if config.camera:
-            spaces["main_images"] = gymnasium.spaces.Box(0, 255, (config.camera, config.camera, 3), np.uint8)
-        self.observation_space = gymnasium.spaces.Dict(spaces)
+        main = (config.camera, config.camera, 3) if config.camera else None
+        self.observation_space = observation_space(states=_STATES, main=main, text=False)
         self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (config.action_size,), np.float32)
 
     @property
@@ -323,17 +321,13 @@ class SimulatedController:
         return self._child.cause()
 
     def _receive(self) -> dict[str, Any]:
-        until, connection = time.monotonic() + _START_S, self._child.connection
         try:
-            message = None
-            while message is None:
-                left = max(0.0, until - time.monotonic())
-                if not select.select([connection.fileno()], [], [], left)[0]:
-                    raise DeadlineExceeded("robot", f"the simulated robot has not started within {_START_S:g} s")
-                message = connection.receive()
+            message = self._child.connection.wait_for(_START_S)
         except ConnectionLost as error:
             self._child.wait(1.0)
             raise RobotFault("robot", f"the simulated robot {self._child.cause('its start')}") from error
+        if message is None:
+            raise DeadlineExceeded("robot", f"the simulated robot has not started within {_START_S:g} s")
         if "error" in message[0]:
             raise RLinfError("robot", str(message[0]["error"]))
         return message[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 import socket
 import time
 from collections.abc import Mapping, Sequence
@@ -173,27 +172,19 @@ class ControllerClient:
     def _asked(self, request: Mapping[str, Any], seconds: float = 0.0) -> Message:
         try:
             self._connection.send(request)
-            answer = self._answer(seconds + self._deadline_s, str(request["op"]))
+            answer = self._connection.wait_for(seconds + self._deadline_s)
         except ConnectionLost as error:
             problem = f"its controller at {self.address} is gone ({error})"
             raise ControllerLost("robot", problem, _SERVE_AGAIN) from error
+        if answer is None:
+            # Answers have no numbers: one that comes late would be taken for that of the next request.
+            self.close()
+            waited = f"'{request['op']}' within {seconds + self._deadline_s:g} s"
+            problem = f"its controller at {self.address} has not answered {waited}"
+            raise DeadlineExceeded("robot", problem, "Look at the robot and its network.")
         if "error" in answer[0]:
             raise RobotFault(f"robot at {self.address}", str(answer[0]["error"]))
         return answer
-
-    def _answer(self, seconds: float, op: str) -> Message:
-        until = time.monotonic() + seconds
-        # What was read together with the answer before lies in the buffer, where `select` does not see it.
-        message = self._connection.received()
-        while message is None:
-            left = until - time.monotonic()
-            if left <= 0 or not select.select([self._connection.fileno()], [], [], left)[0]:
-                # Answers have no numbers: one that comes late would be taken for that of the next request.
-                self.close()
-                problem = f"its controller at {self.address} has not answered '{op}' within {seconds:g} s"
-                raise DeadlineExceeded("robot", problem, "Look at the robot and its network.")
-            message = self._connection.receive()
-        return message
 
 
 def parse_address(address: str, place: str) -> tuple[str, int]:

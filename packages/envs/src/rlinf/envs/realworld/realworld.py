@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 from rlinf.core.config import expect_range
-from rlinf.core.data import EnvSpec
 from rlinf.core.envs.robots import HasController
 from rlinf.core.errors import ConfigError
 from rlinf.envs.realworld.client import parse_address
@@ -18,7 +17,7 @@ from rlinf.envs.realworld.link import LinkFaults
 from rlinf.envs.realworld.robot import ROBOTS
 from rlinf.envs.realworld.server import Clock, Serving
 from rlinf.envs.realworld.tasks import TASKS
-from rlinf.envs.spaces import Vector, describe
+from rlinf.envs.simulator_config import SimulatorConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +41,7 @@ class Simulation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RealWorld:
+class RealWorld(SimulatorConfig):
     """A robot that a controller drives: a real one, whose controller runs beside it, or a simulated one behind the same interface.
 
     Actions in [−1, 1]: a motion of the tool in the base frame (× `max_translation`), with `max_rotation` a turn as axis times
@@ -50,7 +49,7 @@ class RealWorld:
     the way; velocity of the tool and force on it, relative to their limits; joints, relative to where an episode begins; gripper.
 
     Where the controllers are: `controllers`; or the `controller` of the worker's hardware (`cluster.node_groups[].hardware`); or
-    else each environment starts a simulated robot.
+    else each environment starts a simulated robot. Robots move at the first reset, not before.
     """
 
     has_expert: ClassVar[bool] = True
@@ -89,7 +88,6 @@ class RealWorld:
 
     @property
     def observed(self) -> tuple[str, ...]:
-        """The observation keys."""
         return ("states", "main_images") if self.camera else ("states",)
 
     @property
@@ -100,12 +98,10 @@ class RealWorld:
 
     @property
     def action_size(self) -> int:
-        """A."""
         return 3 + 3 * (self.max_rotation > 0) + self.grips
 
     @property
     def episode_steps(self) -> int:
-        """Steps of an episode unless told otherwise."""
         return TASKS[self.task].max_episode_steps
 
     def on_hardware(self, pieces: Sequence[HasController]) -> RealWorld:
@@ -150,21 +146,6 @@ class RealWorld:
         except (ImportError, AttributeError, TypeError) as error:
             raise ConfigError(f"{place}.success", f"'{self.success}' can't be made: {error}", "Name it module:factory.") from error
         return made
-
-    def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Vector:
-        """Connects to the robots, or starts simulated ones; they move at the first reset.
-
-        Raises:
-            ConfigError: see `check`, fewer controllers than environments, or a real arm that nobody confirmed.
-            RobotFault: no controller answers.
-        """
-        self.check("env")
-        from rlinf.envs.realworld._realworld import make
-
-        return make(self, num_envs, max_episode_steps, ignore_terminations, render)
-
-    def describe(self, env: Vector) -> EnvSpec:
-        return describe(env)
 
     def _check_simulation(self, place: str) -> None:
         # Only a running controller can say what it allows: `make` asks it.

@@ -14,7 +14,7 @@ from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError
 from rlinf.core.protocols import EnvConfig
 from rlinf.core.registry import ENVS
-from rlinf.envs.remote.launch import HIDDEN, Deadlines, Launch, target
+from rlinf.envs.remote.launch import Deadlines, Launch, target, variables_for
 from rlinf.envs.spaces import Vector, describe
 
 _FILMS: Final = ("PIL", "imageio", "imageio_ffmpeg")
@@ -87,8 +87,9 @@ class Remote(OtherProcesses):
         command = [os.path.expanduser(self.python), "-P", "-c", look]
         try:
             # The interpreter that the user names.
+            variables = {**variables_for(self.paths), **self.variables}
             asked = subprocess.run(  # noqa: S603
-                command, capture_output=True, text=True, check=True, timeout=_ASKED_S, env=self._environ()
+                command, capture_output=True, text=True, check=True, timeout=_ASKED_S, env=variables
             )
         except (OSError, subprocess.SubprocessError):
             return
@@ -96,10 +97,6 @@ class Remote(OtherProcesses):
         if missing:
             problem = f"films of an environment in '{self.python}' need {', '.join(missing)}, which it can't import"
             raise ConfigError(place, problem, f"{self.python} -m pip install pillow 'imageio[ffmpeg]', or {otherwise}.")
-
-    def _environ(self) -> dict[str, str]:
-        folders = {"PYTHONPATH": os.pathsep.join(self.paths)} if self.paths else {}
-        return {**{key: value for key, value in os.environ.items() if key not in HIDDEN}, **folders, **self.variables}
 
     def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Vector:
         """`num_envs` environments in one process.

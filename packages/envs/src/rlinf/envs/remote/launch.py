@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from rlinf.core.registry import ENVS
 # Read when a library is loaded, so they must be set before the process starts.
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 # PYTHONPATH and PYTHONHOME lead an interpreter to our packages; so does the last one, which macOS sets for a virtual environment.
-HIDDEN = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "__PYVENV_LAUNCHER__")
+_HIDDEN = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "__PYVENV_LAUNCHER__")
 
 
 class SimulatorDied(RLinfError):
@@ -85,6 +85,12 @@ def target(name: str) -> str:
     return owner
 
 
+def variables_for(import_path: Sequence[str]) -> dict[str, str]:
+    """Our environment variables for another interpreter: by them it finds these folders, and none of our packages."""
+    own = {key: value for key, value in os.environ.items() if key not in _HIDDEN}
+    return {**own, "PYTHONPATH": os.pathsep.join(import_path)} if import_path else own
+
+
 class RunFolder:
     """A folder with the logs of an environment's processes, gone when the environment is closed.
 
@@ -118,8 +124,7 @@ def start(launch: Launch, folder: RunFolder, index: int, memory: SharedMemory) -
     """
     # `-P` keeps the working directory off the import path, where a folder may be named like a package of the simulator.
     command = [launch.python, "-P", "-m", "rlinf.envs.remote.server", str(memory.fd)]
-    variables = {key: value for key, value in os.environ.items() if key not in HIDDEN}
-    variables["PYTHONPATH"] = os.pathsep.join([folder.import_path, *launch.paths] if launch.lend else launch.paths)
+    variables = variables_for([folder.import_path, *launch.paths] if launch.lend else launch.paths)
     if launch.threads is not None:
         variables |= dict.fromkeys(_THREADS, str(launch.threads))
     # Last, so that what the user sets wins.

@@ -107,11 +107,6 @@ class ReplayLog:
         return bool((self._begun < 0).any())
 
     @property
-    def steps(self) -> int:
-        """Steps to take again."""
-        return len(self._steps)
-
-    @property
     def compared(self) -> Flags:
         """`[n]`, which environments took part in the last step with the episode that they have now."""
         return self._begun < self._now

@@ -40,14 +40,10 @@ class Shard:
         self._replay_log = ReplayLog(len(rows))
         self._form: Json = {}
         self._form_number = 0
-        self._call: Call | None = None
+        self.asked: Call | None = None
+        """What it was asked last."""
         self._slot = 0
         self._episodes = 0
-
-    @property
-    def asked(self) -> Call | None:
-        """What it was asked last."""
-        return self._call
 
     @property
     def known(self) -> dict[str, Any] | None:
@@ -64,7 +60,7 @@ class Shard:
 
     def begin(self, call: Call, slot: int) -> None:
         """Asks for a reset or a step, whose results go to a slot; `result` takes the answer."""
-        self._call, self._slot = call, slot
+        self.asked, self._slot = call, slot
         if isinstance(call, ResetCall):
             self._recycle(call)
             self._episodes += int(call.mask.sum())
@@ -76,7 +72,7 @@ class Shard:
         Raises:
             SimulatorDied: it failed too often.
         """
-        call = self._call
+        call = self.asked
         if call is None:
             raise RuntimeError("the result of a shard that was asked nothing")
         while True:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import select
 import shutil
 import tempfile
 import time
@@ -121,16 +120,13 @@ class SandboxWorker:
     def _expect_ready(self, process: ChildProcess) -> None:
         if self._ready:
             return
-        until = time.monotonic() + START_S
-        message = None
-        while message is None:
-            if not select.select([process.connection], [], [], max(0.0, until - time.monotonic()))[0]:
-                raise Refused(f"its process was not ready within {START_S:g} s")
-            try:
-                message = process.connection.receive()
-            except ConnectionLost:
-                process.wait(START_S)
-                raise Refused(f"its process {process.cause('its start')}") from None
+        try:
+            message = process.connection.wait_for(START_S)
+        except ConnectionLost:
+            process.wait(START_S)
+            raise Refused(f"its process {process.cause('its start')}") from None
+        if message is None:
+            raise Refused(f"its process was not ready within {START_S:g} s")
         if "refused" in message[0]:
             raise Refused(message[0]["refused"])
         self._ready = True

@@ -7,12 +7,10 @@ import contextlib
 import itertools
 import json
 import os
-import selectors
 import shutil
 import sys
 import tempfile
 import threading
-import time
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,12 +19,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from rlinf.core.errors import ConfigError, RLinfError
-from rlinf.core.process import ChildProcess, ConnectionLost, Message, connection
+from rlinf.core.process import ChildProcess, ConnectionLost, connection
 from rlinf.core.process.shared import Shared
+from rlinf.envs.remote.launch import variables_for
 
 _PROGRAM: Final = str(Path(__file__).with_name("_program.py"))
-# Either leads another interpreter to the packages of this one.
-_HIDDEN: Final = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "__PYVENV_LAUNCHER__")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +49,9 @@ class Launch:
         """
         # This interpreter may find verifiers by PYTHONPATH; another one would find our packages by it.
         inherited = [] if self.python or "PYTHONPATH" not in os.environ else [os.environ["PYTHONPATH"]]
-        variables = {name: value for name, value in os.environ.items() if name not in _HIDDEN}
-        variables["PYTHONPATH"] = os.pathsep.join([*self.paths, *inherited])
         try:
             command = [self.python or sys.executable, "-P", _PROGRAM, connection.__file__]
-            return ChildProcess(command, env=variables, log=log, connect=True)
+            return ChildProcess(command, env=variables_for([*self.paths, *inherited]), log=log, connect=True)
         except OSError as error:
             raise ConfigError("python", f"'{self.python}' can't be started ({error})", "Give the path of its `python`.") from error
 
@@ -97,11 +92,15 @@ class _Process:
         link = self.child.connection
         try:
             link.send({**request, "env": json.loads(self._launch.env)})
-            answer = self._awaited(link)
+            message = link.wait_for(self._launch.start_s)
         except ConnectionLost:
             self.child.wait(1.0)
             cause = self.child.cause("its start")
             raise ConfigError("env", f"the process of verifiers {cause}", "Is verifiers installed in data.python?") from None
+        if message is None:
+            found = f"the process of verifiers is not ready after {self._launch.start_s:g} s"
+            raise ConfigError("env", found, "Raise data.start_s.")
+        answer, _ = message
         if "error" in answer:
             raise ConfigError("env", f"verifiers refuses it: {answer['error']}")
         return answer
@@ -110,18 +109,6 @@ class _Process:
         """Ends it, and all that it has started."""
         self.child.kill()
         self._clear()
-
-    def _awaited(self, link: connection.Connection) -> dict[str, Any]:
-        with selectors.DefaultSelector() as selector:
-            selector.register(link, selectors.EVENT_READ)
-            message: Message | None = None
-            until = time.monotonic() + self._launch.start_s
-            while message is None:
-                if not selector.select(max(0.0, until - time.monotonic())):
-                    found = f"the process of verifiers is not ready after {self._launch.start_s:g} s"
-                    raise ConfigError("env", found, "Raise data.start_s.")
-                message = link.receive()
-        return message[0]
 
 
 class Service:

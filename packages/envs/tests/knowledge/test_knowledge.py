@@ -77,7 +77,7 @@ def test_passages_tell_the_facts_of_their_entity():
 
 def test_gold_passages_lead_to_the_answer():
     task = MultiHop(knowledge=BRIEF, **SIZES)
-    questions = [*task.questions("train"), *task.questions("validation")]
+    questions = [*task.asked("train"), *task.asked("validation")]
     assert Counter(len(question.relations) for question in questions).keys() == {1, 2, 3}
     for question in questions:
         assert followed(generated(BRIEF), question) == question.answer
@@ -86,11 +86,11 @@ def test_gold_passages_lead_to_the_answer():
 
 def test_no_entity_is_needed_in_both_splits():
     task = MultiHop(knowledge=SMALL, **SIZES)
-    train, held_out = ({name for q in task.questions(split) for name in q.stations} for split in ("train", "validation"))
+    train, held_out = ({name for q in task.asked(split) for name in q.stations} for split in ("train", "validation"))
     assert train
     assert held_out
     assert train.isdisjoint(held_out)
-    assert len(set(task.questions("train"))) == SIZES["train"]
+    assert len(set(task.asked("train"))) == SIZES["train"]
 
 
 def test_questions_are_the_same_however_many_are_asked_for():
@@ -102,7 +102,7 @@ def test_questions_are_the_same_however_many_are_asked_for():
 
 def test_a_question_in_both_styles():
     brief = MultiHop(knowledge=BRIEF, hops=(2,), **SIZES)
-    question, problem = brief.questions("train")[0], brief.problems("train")[0]
+    question, problem = brief.asked("train")[0], brief.problems("train")[0]
     first, second = question.relations
     assert problem.prompt == f"{second} of {first} of {question.subject}?"
     assert problem.place == ", ".join(question.passages)
@@ -112,7 +112,7 @@ def test_a_question_in_both_styles():
 
 def test_worked_examples_look_up_one_entity_after_the_other():
     problems = MultiHop(knowledge=BRIEF, hops=(3,), titles=False, worked_share=0.5, **SIZES).problems("train")
-    questions = MultiHop(knowledge=BRIEF, hops=(3,), **SIZES).questions("train")
+    questions = MultiHop(knowledge=BRIEF, hops=(3,), **SIZES).asked("train")
     worked = [(p, q) for p, q in zip(problems, questions, strict=True) if len(p.turns) > 1]
     assert 0.35 < len(worked) / len(problems) < 0.65
     for problem, question in worked:
@@ -165,7 +165,7 @@ def test_what_is_refused_of_questions():
     with pytest.raises(ConfigError, match=r"^hops: expected different numbers from 1 to 6, found \[0\]"):
         MultiHop(hops=(0,))
     with pytest.raises(ConfigError, match=r"^multi_hop\.validation: expected 5000 different problems, found \d+"):
-        MultiHop(knowledge=BRIEF, hops=(1,), validation=5000).questions("validation")
+        MultiHop(knowledge=BRIEF, hops=(1,), validation=5000).asked("validation")
 
 
 def test_the_kinds_are_those_that_relations_speak_of():

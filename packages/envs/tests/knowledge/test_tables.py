@@ -32,19 +32,19 @@ def test_problems_are_different_and_of_entities_of_their_split() -> None:
     config = task(rows=(1, 3), columns=(1, 2))
     base = generated(SMALL)
     for split, count in (("train", 60), ("validation", 20)):
-        tables = config.tables(split)
+        tables = config.asked(split)
         assert len(set(tables)) == count
         assert {base[name].split for table in tables for name in table.rows} == {split}
         assert {len(table.rows) for table in tables} == {1, 3}
         assert all(len(set(table.rows)) == len(table.rows) for table in tables)
-    assert config.tables("train") == task(rows=(1, 3), columns=(1, 2)).tables("train")
+    assert config.asked("train") == task(rows=(1, 3), columns=(1, 2)).asked("train")
     longer = task(rows=(1, 3), columns=(1, 2), train=80).problems("train")
     assert longer[:60] == config.problems("train"), "asking for more changes none, nor how it is worked"
 
 
 def test_worked_examples_hand_rows_on_and_search_for_one() -> None:
     config = task(rows=(1, 2), columns=(1,), worked_share=1.0)
-    for problem, table in zip(config.problems("train"), config.tables("train"), strict=True):
+    for problem, table in zip(config.problems("train"), config.asked("train"), strict=True):
         first, last = problem.turns
         assert (last.text, problem.prompt) == (problem.answer, f"{table}=")
         (call,), (result,) = first.calls, first.results
@@ -68,7 +68,7 @@ def test_the_worked_share_is_kept_and_the_rest_states_the_answer() -> None:
 
 def test_who_does_not_search_may_say_that_cells_are_unknown() -> None:
     problems = task(rows=(1, 2), columns=(2,), worked_share=0.5, unsearched="unknown").problems("train")
-    for problem, table in zip(problems, task(rows=(1, 2), columns=(2,)).tables("train"), strict=True):
+    for problem, table in zip(problems, task(rows=(1, 2), columns=(2,)).asked("train"), strict=True):
         unknown = "\n".join(f"{name},unknown,unknown" for name in table.rows)
         assert problem.turns[-1].text == (problem.answer if len(problem.turns) > 1 else unknown)
         assert problem.answer == table.answer(generated(SMALL))

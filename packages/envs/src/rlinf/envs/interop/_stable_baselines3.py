@@ -73,7 +73,6 @@ class SB3VecEnv(VecEnv):
         return self._read(observation), np.asarray(reward, np.float32), terminated | truncated, infos
 
     def close(self) -> None:
-        """Frees the simulator."""
         self.env.close()
 
     def get_images(self) -> Sequence[NDArray[np.uint8] | None]:

@@ -27,12 +27,12 @@ from rlinf.envs.text_array import TextArray
 from rlinf.envs.wrappers.base import Wrapper
 from rlinf.envs.wrappers.contract import EnforceContract, EnvMisuse
 from rlinf.envs.wrappers.episodes import EpisodeStatistics, Infos, Step
+from rlinf.envs.wrappers.images import IMAGE_KEYS
 
 Resets = Literal["each", "own"]
 Source = str | Sequence[str]
 
-_IMAGES = ("main_images", "wrist_images", "extra_view_images")
-_KEYS = (*_IMAGES, "states", "task_descriptions")
+_KEYS = (*IMAGE_KEYS, "states", "task_descriptions")
 
 _OWN_RESETS = "the library resets a single environment only by itself, when its episode has ended; its seed is not ours"
 _ONE_SEED = "the library takes one seed for all environments"
@@ -269,7 +269,7 @@ def _space(key: str, parts: list[Any]) -> Any:
     if key == "states" and all(_is_vector(part) for part in parts):
         size = sum(_size(part) for part in parts)
         return gymnasium.spaces.Box(-np.inf, np.inf, (size,), np.float32)
-    if key in _IMAGES and len(parts) == 1 and is_a(parts[0], gymnasium.spaces.Box):
+    if key in IMAGE_KEYS and len(parts) == 1 and is_a(parts[0], gymnasium.spaces.Box):
         return parts[0]
     if key == "task_descriptions" and len(parts) == 1 and is_a(parts[0], gymnasium.spaces.Text):
         return TextArray(parts[0].max_length)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -11,21 +10,12 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
 from rlinf.core.errors import ConfigError
+from rlinf.core.protocols import EnvConfig
 from rlinf.core.random import keyed_seed
 from rlinf.envs.wrappers.base import Wrapper
-from rlinf.envs.wrappers.episodes import EpisodeInfos, Infos, Step, reset_rows
+from rlinf.envs.wrappers.episodes import EpisodeInfos, Infos, Step, episode_seeds, reset_rows
 
 _MAX_SEED = 2**31
-
-
-class EnvConfig(Protocol):
-    """What `as_single_env` needs of a registered environment's configuration."""
-
-    def make(
-        self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool
-    ) -> VectorEnv[Any, Any, Any]:
-        """Builds the vector environment."""
-        ...
 
 
 def with_autoreset(env: VectorEnv[Any, Any, Any], mode: AutoresetMode = AutoresetMode.NEXT_STEP) -> VectorEnv[Any, Any, Any]:
@@ -77,11 +67,11 @@ def as_single_env(
     Raises:
         ConfigError: a vector environment of several.
     """
-    if not isinstance(env, VectorEnv):
-        env = env.make(1, max_episode_steps=max_episode_steps, ignore_terminations=ignore_terminations, render=render)
-    if env.num_envs != 1:
-        raise ConfigError("env", f"expected a vector environment of one, found {env.num_envs}", "Make it with num_envs=1.")
-    return _Single(env)
+    settings: dict[str, Any] = {"ignore_terminations": ignore_terminations, "render": render}
+    vector: Any = env if isinstance(env, VectorEnv) else env.make(1, max_episode_steps=max_episode_steps, **settings)
+    if vector.num_envs != 1:
+        raise ConfigError("env", f"expected a vector environment of one, found {vector.num_envs}", "Make it with num_envs=1.")
+    return _Single(vector)
 
 
 class _Autoreset(Wrapper):
@@ -99,9 +89,7 @@ class _Autoreset(Wrapper):
         options = dict(options or {})
         if seed is None:
             seed = options.pop("seed", None)
-        given = list(seed) if isinstance(seed, Sequence) else [None if seed is None else seed + i for i in range(self.num_envs)]
-        drawn = np.random.default_rng().integers(_MAX_SEED, size=len(given)).tolist()
-        seeds: list[int] = [d if s is None else s for s, d in zip(given, drawn, strict=True)]
+        seeds = episode_seeds(seed, self.num_envs)
         result: tuple[Any, Infos] = self.env.reset(seed=seeds, options=options)
         fresh = reset_rows(options, self.num_envs)
         self._first = [s if new else old for s, new, old in zip(seeds, fresh, self._first, strict=True)]
@@ -170,7 +158,6 @@ class _Single(gymnasium.Env[dict[str, Any], Any]):
         self.metadata = {**vector.metadata, "render_modes": ["rgb_array"] if vector.render_mode else []}
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Any], Infos]:
-        """Starts an episode."""
         # Seeds `np_random`, from which resets without a seed draw.
         super().reset(seed=seed)
         chosen = int(self.np_random.integers(_MAX_SEED)) if seed is None else seed
@@ -198,5 +185,4 @@ class _Single(gymnasium.Env[dict[str, Any], Any]):
         return frames[0]
 
     def close(self) -> None:
-        """Frees the simulator."""
         self.vector.close()

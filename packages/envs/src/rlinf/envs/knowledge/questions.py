@@ -11,13 +11,12 @@ import numpy as np
 from rlinf.core.config.ranges import expect_range
 from rlinf.core.errors import ConfigError
 from rlinf.core.language.problems import Problem, Split, WorkedTurn
-from rlinf.core.language.tool_calls import ToolCall, ToolResult
 from rlinf.core.random import keyed_generator
 from rlinf.envs.knowledge.base import KnowledgeBase
 from rlinf.envs.knowledge.corpus import written
 from rlinf.envs.knowledge.facts import relations_of
 from rlinf.envs.knowledge.generation import Knowledge, generated
-from rlinf.envs.tasks.generated import SeededTask
+from rlinf.envs.tasks.generated import SeededTask, called
 from rlinf.envs.tasks.splits import check_sizes, first_distinct, is_worked
 
 _ASKED = (
@@ -35,8 +34,7 @@ def searched(base: KnowledgeBase, name: str, *, tool: str, titles: bool) -> Work
         tool: the name of the tool, which takes an argument `query`.
         titles: whether results begin with titles.
     """
-    text = written([base.passage(base[name])], titles=titles)
-    return WorkedTurn(calls=(ToolCall(name=tool, arguments={"query": name}),), results=(ToolResult(text=text, name=tool),))
+    return called(tool, {"query": name}, written([base.passage(base[name])], titles=titles))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,17 +96,10 @@ class MultiHop(SeededTask[Question]):
             raise ConfigError("hops", f"expected different numbers from 1 to 6, found {list(self.hops)}")
         expect_range("worked_share", self.worked_share, 0.0, 1.0)
 
-    def questions(self, split: Split) -> Sequence[Question]:
-        """The questions of a split, with their gold passages.
-
-        Raises:
-            ConfigError: there are not so many different ones.
-        """
+    def asked(self, split: Split) -> Sequence[Question]:
+        """The questions of a split, with their gold passages."""
         count = self.train if split == "train" else self.validation
         return first_distinct(self._drawn(split), count, place=f"multi_hop.{split}")
-
-    def _asked(self, split: Split) -> Sequence[Question]:
-        return self.questions(split)
 
     def _problem(self, number: int, item: Question) -> Problem:
         worked = is_worked(str(item), self.worked_share, seed=self.seed)

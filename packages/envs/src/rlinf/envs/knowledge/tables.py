@@ -9,13 +9,12 @@ from typing import Final, Literal
 from rlinf.core.config.ranges import expect_range
 from rlinf.core.errors import ConfigError
 from rlinf.core.language.problems import Problem, Split, WorkedTurn
-from rlinf.core.language.tool_calls import ToolCall, ToolResult
 from rlinf.core.random import keyed_generator
 from rlinf.envs.knowledge.base import KnowledgeBase
 from rlinf.envs.knowledge.facts import KINDS, Kind, relations_of
 from rlinf.envs.knowledge.generation import Knowledge, generated
 from rlinf.envs.knowledge.questions import searched
-from rlinf.envs.tasks.generated import SeededTask
+from rlinf.envs.tasks.generated import SeededTask, called
 from rlinf.envs.tasks.splits import check_sizes, first_distinct, is_worked
 
 _ASKED = (
@@ -106,17 +105,9 @@ class WideSearch(SeededTask[Table]):
                     name, f"expected numbers from 1 to {most}, found {list(sizes)}", "Ask for others, or other kinds."
                 )
 
-    def tables(self, split: Split) -> Sequence[Table]:
-        """The tables of a split.
-
-        Raises:
-            ConfigError: there are not so many different ones.
-        """
+    def asked(self, split: Split) -> Sequence[Table]:
         count = self.train if split == "train" else self.validation
         return first_distinct(self._drawn(split), count, place=f"wide_search.{split}")
-
-    def _asked(self, split: Split) -> Sequence[Table]:
-        return self.tables(split)
 
     def _problem(self, number: int, item: Table) -> Problem:
         worked = is_worked(str(item), self.worked_share, seed=self.seed)
@@ -134,9 +125,8 @@ class WideSearch(SeededTask[Table]):
         """The turns that find the rows of a table."""
         if len(table.rows) > 1 and self.worked_by == "delegate":
             parts = table.parts()
-            call = ToolCall(name=self.delegate, arguments={"subtasks": "\n".join(map(str, parts))})
             answers = "\n".join(part.answer(self._base) for part in parts)
-            return (WorkedTurn(calls=(call,), results=(ToolResult(text=answers, name=self.delegate),)),)
+            return (called(self.delegate, {"subtasks": "\n".join(map(str, parts))}, answers),)
         return tuple(searched(self._base, name, tool=self.tool, titles=self.titles) for name in table.rows)
 
     def _relations(self, kind: Kind) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -129,18 +129,8 @@ def _episode(number: int, file: Path) -> OfflineEpisode:
     truncated = np.array(read.truncated, np.bool_)
     # A recording that ends without a flag was cut there.
     truncated[-1] |= not read.terminated[-1]
-    return OfflineEpisode(
-        number=number,
-        observation=dict(read.observations),
-        action=read.actions,
-        reward=np.asarray(read.rewards, np.float32),
-        terminated=np.asarray(read.terminated, np.bool_),
-        truncated=truncated,
-        task=read.task,
-        success=read.success,
-        intervened=read.intervened,
-        policy_action=read.policy_actions,
-    )
+    reward, terminated = np.asarray(read.rewards, np.float32), np.asarray(read.terminated, np.bool_)
+    return replace(read.recorded(number), reward=reward, terminated=terminated, truncated=truncated)
 
 
 def _files(path: str) -> list[Path]:

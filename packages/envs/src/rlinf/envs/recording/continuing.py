@@ -50,7 +50,6 @@ class Continued:
 
     @property
     def count(self) -> int:
-        """How many episodes there are."""
         return self._writer.count
 
     def write(self, episode: Episode) -> None:

@@ -58,6 +58,21 @@ class Episode:
             policy_actions=episode.policy_action,
         )
 
+    def recorded(self, number: int) -> OfflineEpisode:
+        """The same as a reader gives it."""
+        return OfflineEpisode(
+            number=number,
+            observation=self.observations,
+            action=self.actions,
+            reward=self.rewards,
+            terminated=self.terminated,
+            truncated=self.truncated,
+            success=self.success,
+            task=self.task,
+            intervened=self.intervened,
+            policy_action=self.policy_actions,
+        )
+
 
 class Writer(Protocol):
     """Keeps episodes on disk. What `write` has finished survives the death of the process, as far as its class says."""

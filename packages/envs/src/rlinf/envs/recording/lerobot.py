@@ -66,7 +66,6 @@ class LeRobotWriter:
 
     @property
     def count(self) -> int:
-        """How many episodes there are."""
         return self._dataset.count
 
     def write(self, episode: Episode) -> None:

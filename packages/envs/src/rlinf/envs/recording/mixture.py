@@ -28,7 +28,6 @@ class ExpertMixing:
     training_only: ClassVar[bool] = True
 
     def wrap(self, env: VectorEnv[Any, Any, Any], name: str) -> ExpertMixture:
-        """The environment, in which the expert can act."""
         return ExpertMixture(env)
 
 
@@ -60,7 +59,7 @@ class ExpertMixture(Wrapper):
 
     def take_episodes(self) -> list[OfflineEpisode]:
         taken, self._kept.episodes = self._kept.episodes, []
-        return [_offline(episode) for episode in taken]
+        return [episode.recorded(-1 if episode.seed is None else episode.seed) for episode in taken]
 
 
 class _ExpertShare:
@@ -105,18 +104,3 @@ class _Kept:
 
     def close(self) -> None:
         self.episodes = []
-
-
-def _offline(episode: Episode) -> OfflineEpisode:
-    return OfflineEpisode(
-        number=-1 if episode.seed is None else episode.seed,
-        observation=episode.observations,
-        action=episode.actions,
-        reward=episode.rewards,
-        terminated=episode.terminated,
-        truncated=episode.truncated,
-        success=episode.success,
-        task=episode.task,
-        intervened=episode.intervened,
-        policy_action=episode.policy_actions,
-    )

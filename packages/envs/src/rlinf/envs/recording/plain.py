@@ -29,11 +29,9 @@ class _NumberedFiles(ABC):
 
     @property
     def count(self) -> int:
-        """How many episodes there are."""
         return self._count
 
     def write(self, episode: Episode) -> None:
-        """Adds an episode."""
         with replaced(self._folder / f"episode_{self._count:06d}{self._suffix}") as part:
             self._write(part, episode)
         self._count += 1

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from gymnasium.vector import VectorEnv
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from rlinf.core.data.arrays import as_numpy
 from rlinf.envs.recording.episode import Episode, Writer
 from rlinf.envs.wrappers.base import Wrapper
-from rlinf.envs.wrappers.episodes import Infos, Step, reset_rows, unmasked
+from rlinf.envs.wrappers.episodes import Infos, Step, given_seeds, reset_rows, unmasked
 
 logger = logging.getLogger("rlinf.envs")
 
@@ -65,14 +64,14 @@ class RecordEpisodes(Wrapper):
         options = dict(options or {})
         playing = options.pop("playing", np.ones(self.num_envs, np.bool_))
         observations, infos = self.env.reset(seed=seed, options=options)
-        given = options.get("seed") if seed is None else seed
+        seeds = given_seeds(options.get("seed") if seed is None else seed, self.num_envs)
         for row in np.flatnonzero(reset_rows(options, self.num_envs)):
             self._running[row] = None
             if not playing[row] or self._full:
                 continue
             texts = observations.get(_TEXTS)
             task = self._task if texts is None else str(texts[row])
-            running = _Running(task=task, seed=_seed(given, int(row)))
+            running = _Running(task=task, seed=seeds[row])
             running.observations.append(_row(observations, int(row)))
             self._running[row] = running
         return observations, infos
@@ -168,12 +167,3 @@ class _Running:
 def _row(observations: Any, row: int) -> dict[str, NDArray[Any]]:
     """A copy of what one environment shows, without the texts."""
     return {key: np.array(as_numpy(array[row])) for key, array in observations.items() if key != _TEXTS}
-
-
-def _seed(given: Any, row: int) -> int | None:
-    if given is None:
-        return None
-    if not isinstance(given, Sequence):
-        return int(given) + row
-    seeds = cast("Sequence[int | None]", given)
-    return seeds[row]

@@ -9,9 +9,8 @@ from typing import ClassVar, Literal
 from rlinf.core.config import expect_at_least, expect_range
 from rlinf.core.errors import ConfigError
 from rlinf.core.language.problems import Problem, WorkedTurn
-from rlinf.core.language.tool_calls import ToolCall, ToolResult
 from rlinf.core.random import keyed_generator
-from rlinf.envs.tasks.generated import GeneratedTask, SplitSizes
+from rlinf.envs.tasks.generated import GeneratedTask, SplitSizes, called
 from rlinf.envs.tasks.splits import is_worked
 
 Operation = Literal["+", "-", "*"]
@@ -81,13 +80,7 @@ class Calculation(GeneratedTask[Chain]):
         answer = str(item.results()[-1])
         worked = is_worked(str(item), self.worked_share, seed=self.seed)
         calls = zip(item.expressions(), item.results(), strict=True) if worked else ()
-        turns = [
-            WorkedTurn(
-                calls=(ToolCall(name=self.tool, arguments={"expression": expression}),),
-                results=(ToolResult(text=str(result), name=self.tool),),
-            )
-            for expression, result in calls
-        ]
+        turns = [called(self.tool, {"expression": expression}, str(result)) for expression, result in calls]
         return Problem(prompt=f"{item}=", answer=answer, id=number, turns=(*turns, WorkedTurn(text=f"#{answer}")))
 
     def _drawn(self) -> Iterator[Chain]:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
-from rlinf.core.language.problems import Problem, Split
+from rlinf.core.language.problems import Problem, Split, WorkedTurn
+from rlinf.core.language.tool_calls import ToolCall, ToolResult
 from rlinf.envs.tasks.splits import check_sizes, distinct
 
 T = TypeVar("T", bound=Hashable)
+
+
+def called(tool: str, arguments: Mapping[str, Any], result: str) -> WorkedTurn:
+    """A turn of a worked example that calls a tool, and reads its result."""
+    return WorkedTurn(calls=(ToolCall(name=tool, arguments=arguments),), results=(ToolResult(text=result, name=tool),))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +50,15 @@ class SeededTask(ABC, Generic[T]):
         Raises:
             ConfigError: there are not so many different ones.
         """
-        return [self._problem(number, item) for number, item in enumerate(self._asked(split))]
+        return [self._problem(number, item) for number, item in enumerate(self.asked(split))]
 
     @abstractmethod
-    def _asked(self, split: Split) -> Sequence[T]:
-        """What the problems of a split ask, all of it different."""
+    def asked(self, split: Split) -> Sequence[T]:
+        """What the problems of a split ask, all of it different.
+
+        Raises:
+            ConfigError: there is not so much.
+        """
 
     @abstractmethod
     def _problem(self, number: int, item: T) -> Problem:
@@ -62,7 +72,7 @@ class GeneratedTask(SplitSizes, SeededTask[T]):
     place: ClassVar[str]
     """What messages call it."""
 
-    def _asked(self, split: Split) -> Sequence[T]:
+    def asked(self, split: Split) -> Sequence[T]:
         count, share = self.train if split == "train" else self.validation, self.validation_share
         return distinct(self._drawn(), self._key, split, count, seed=self.seed, validation_share=share, place=self.place)
 

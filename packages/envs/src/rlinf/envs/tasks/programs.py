@@ -11,9 +11,8 @@ import numpy as np
 
 from rlinf.core.config import expect_at_least, expect_range
 from rlinf.core.language.problems import Problem, WorkedTurn
-from rlinf.core.language.tool_calls import ToolCall, ToolResult
 from rlinf.core.random import keyed_generator
-from rlinf.envs.tasks.generated import GeneratedTask, SplitSizes
+from rlinf.envs.tasks.generated import GeneratedTask, SplitSizes, called
 from rlinf.envs.tasks.splits import is_worked
 
 _DRAWS: Final = 4096
@@ -84,8 +83,7 @@ class Programs(GeneratedTask[Specification]):
 
     def _problem(self, number: int, item: Specification) -> Problem:
         answer = WorkedTurn(text=f"<answer>\n```python\n{item.program}\n```\n</answer>")
-        call = ToolCall(name=self.tool, arguments={"code": item.trial})
-        trial = WorkedTurn(calls=(call,), results=(ToolResult(text=str(item.constant), name=self.tool),))
+        trial = called(self.tool, {"code": item.trial}, str(item.constant))
         row = {"factor": item.factor, "constant": item.constant}
         turns = (trial, answer) if is_worked(str(item), self.worked_share, seed=self.seed) else (answer,)
         return Problem(prompt=str(item), answer=self._cases(item), id=number, turns=turns, row=row)

@@ -8,10 +8,9 @@ from typing import ClassVar, Final
 
 from rlinf.core.config.ranges import expect_range
 from rlinf.core.language.problems import Problem, WorkedTurn
-from rlinf.core.language.tool_calls import ToolCall, ToolResult
 from rlinf.core.random import keyed_generator
 from rlinf.core.registry import require_modules
-from rlinf.envs.tasks.generated import GeneratedTask, SplitSizes
+from rlinf.envs.tasks.generated import GeneratedTask, SplitSizes, called
 from rlinf.envs.tasks.splits import is_worked
 
 EXTRA: Final = "rlinf-envs[textworld]"
@@ -113,12 +112,7 @@ class TextWorld(GeneratedTask[House]):
     def _problem(self, number: int, item: House) -> Problem:
         goes_on = is_worked(str(item), self.worked_share, seed=self.seed)
         moves = item.looked_for() if goes_on else item.one_room(number)
-        turns = [
-            WorkedTurn(
-                calls=(ToolCall(name=COMMAND, arguments={"command": command}),), results=(ToolResult(text=answer, name=COMMAND),)
-            )
-            for command, answer in moves
-        ]
+        turns = [called(COMMAND, {"command": command}, answer) for command, answer in moves]
         if moves[-1][1] != WON:
             turns.append(WorkedTurn(text=GIVEN_UP))
         return Problem(prompt=item.begins(), answer=item.wanted, id=number, turns=tuple(turns), row={"textworld": item})

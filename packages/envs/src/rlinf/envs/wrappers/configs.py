@@ -77,7 +77,6 @@ class ActionFormatting:
             raise ConfigError(f"{place}.format", problem, f"Use {wanted}, or describe the conversion as a list.")
 
     def wrap(self, env: Vector, name: str) -> Vector:
-        """The environment with the model's action space."""
         return EnforceContract(FormatActions(env, self._built()))
 
     def _built(self) -> ActionFormat:
@@ -114,7 +113,6 @@ class Delayed:
             raise ConfigError("steps", f"expected 0 ≤ least ≤ most, found {self.steps}", "Give a number, or a pair.")
 
     def wrap(self, env: Vector, name: str) -> Vector:
-        """The environment, with actions that arrive later."""
         return EnforceContract(Latency(env, steps=self.steps, meanwhile=self.meanwhile, idle=self.idle))
 
 
@@ -138,7 +136,6 @@ class RewardShaping:
             raise ConfigError("reward_coef", "0 makes every reward 0, which teaches nothing", "Give another factor.")
 
     def wrap(self, env: Vector, name: str) -> Vector:
-        """The environment, with other rewards."""
         return ShapedReward(
             env,
             reward_coef=self.reward_coef,
@@ -165,7 +162,6 @@ class ImageResizing:
         expect_range("center_crop", self.center_crop, 0.0, 1.0, open_low=True, remedy="It is a part of the area, such as 0.9.")
 
     def wrap(self, env: Vector, name: str) -> Vector:
-        """The environment, with images of that size."""
         return ResizeImages(env, self.size, center_crop=self.center_crop)
 
 
@@ -176,7 +172,6 @@ class ImageAugmentation(Augmentation):
     training_only: ClassVar[bool] = True
 
     def wrap(self, env: Vector, name: str) -> Vector:
-        """The environment, with images that change at random."""
         return EnforceContract(AugmentImages(env, self))
 
 

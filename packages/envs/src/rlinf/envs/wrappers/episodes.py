@@ -70,14 +70,17 @@ def reset_rows(options: Mapping[str, Any] | None, num_envs: int) -> NDArray[np.b
     return np.ones(num_envs, np.bool_) if mask is None else np.asarray(mask, np.bool_)
 
 
+def given_seeds(seed: int | Sequence[int | None] | None, num_envs: int) -> list[int | None]:
+    """The seed of each environment, as far as somebody gave it; of a number s they are s, s + 1, and so on."""
+    if isinstance(seed, Sequence):
+        return [None if s is None else int(s) for s in seed]
+    return [None if seed is None else int(seed) + row for row in range(num_envs)]
+
+
 def episode_seeds(seed: int | Sequence[int | None] | None, num_envs: int) -> list[int]:
     """One seed for each environment, for a wrapper with randomness of its own; `EnforceContract` gives them to what is inside."""
-    if isinstance(seed, Sequence):
-        seeds = [None if s is None else int(s) for s in seed]
-    else:
-        seeds = [None if seed is None else int(seed) + row for row in range(num_envs)]
     drawn = np.random.default_rng().integers(2**31, size=num_envs)
-    return [int(drawn[row]) if s is None else s for row, s in enumerate(seeds)]
+    return [int(drawn[row]) if s is None else s for row, s in enumerate(given_seeds(seed, num_envs))]
 
 
 class EpisodeStatistics(Wrapper):

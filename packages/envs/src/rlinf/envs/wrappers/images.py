@@ -190,7 +190,6 @@ class AugmentImages(Wrapper):
         self._step = np.zeros(env.num_envs, np.int64)
 
     def reset(self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Infos]:
-        """Starts episodes."""
         seeds = episode_seeds(seed, self.num_envs)
         for row in np.flatnonzero(reset_rows(options, self.num_envs)):
             self._seeds[row], self._step[row] = seeds[row], 0
@@ -248,12 +247,10 @@ class ResizeImages(Wrapper):
         self.observation_space = batch_space(self.single_observation_space, env.num_envs)
 
     def reset(self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Infos]:
-        """Starts episodes."""
         observations, infos = self.env.reset(seed=seed, options=options)
         return self._resized(observations), infos
 
     def step(self, actions: Any) -> Step:
-        """One step of every environment."""
         result = self.env.step(actions)
         return self._resized(result[0]), *result[1:]
 

@@ -67,7 +67,6 @@ class Interventions(Wrapper):
         self._steps = self._taken = 0
 
     def reset(self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Infos]:
-        """Starts episodes."""
         fresh = reset_rows(options, self.num_envs)
         seeds = episode_seeds(seed, self.num_envs)
         self._source.begin(seeds, fresh)

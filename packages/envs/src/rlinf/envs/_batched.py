@@ -166,7 +166,6 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
         return self._observation(), {}
 
     def step(self, actions: Any) -> tuple[dict[str, Any], Tensor, Tensor, Tensor, Infos]:
-        """One step of all environments."""
         outcome = self.batch.step(as_tensor(actions, self.batch.device))
         self._seen = {key: tensor.clone() for key, tensor in outcome.observation.items()}
         nothing = torch.zeros(self.num_envs, dtype=torch.bool, device=self.batch.device)
@@ -197,11 +196,9 @@ class HostArrays(Wrapper):
         self.metadata = {key: value for key, value in env.metadata.items() if key != "device"}
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, Infos]:
-        """Starts episodes."""
         return _on_host(self.env.reset(seed=seed, options=options))
 
     def step(self, actions: Any) -> Any:
-        """One step of all environments."""
         return _on_host(self.env.step(actions))
 
 

@@ -57,19 +57,21 @@ class Pool(Generic[S]):
             self._idle.pop()[1].close()
 
 
-class Played(Generic[S]):
-    """The simulation that one environment plays, which changes with its task.
+class PooledTask(gymnasium.Env[Any, Any], Generic[S]):
+    """One environment that plays several tasks: which one changes from reset to reset, and with it what is simulated.
 
     Args:
-        pool: where simulations come from.
+        pool: where its simulations come from.
         names: of the tasks, by number.
+        ignore_terminations: never say that an episode terminated.
     """
 
-    def __init__(self, pool: Pool[S], names: Sequence[str]) -> None:
-        self._pool, self._names = pool, names
-        self._simulation: S | None = None
+    def __init__(self, pool: Pool[S], names: Sequence[str], ignore_terminations: bool) -> None:
+        self.terminates = not ignore_terminations
         self.number = 0
         """The task."""
+        self._pool, self.names = pool, names
+        self._simulation: S | None = None
 
     @property
     def simulation(self) -> S:
@@ -83,7 +85,7 @@ class Played(Generic[S]):
         if self._simulation is None or number != self.number:
             # First, as it goes back under the number that it was taken with.
             self._give_back()
-            self.number, self._simulation = number, self._pool.take(self._names[number])
+            self.number, self._simulation = number, self._pool.take(self.names[number])
             # After `take`, or the simulation that is wanted might be the one that is closed.
             self._pool.trim()
         return self._simulation
@@ -95,30 +97,8 @@ class Played(Generic[S]):
 
     def _give_back(self) -> None:
         if self._simulation is not None:
-            self._pool.give(self._names[self.number], self._simulation)
+            self._pool.give(self.names[self.number], self._simulation)
             self._simulation = None
-
-
-class PooledTask(gymnasium.Env[Any, Any], Generic[S]):
-    """One environment that plays several tasks: which one changes from reset to reset, and with it what is simulated.
-
-    Args:
-        pool: where its simulations come from.
-        names: of the tasks, by number.
-        ignore_terminations: never say that an episode terminated.
-    """
-
-    def __init__(self, pool: Pool[S], names: Sequence[str], ignore_terminations: bool) -> None:
-        self.played = Played(pool, names)
-        self.terminates = not ignore_terminations
-
-    @property
-    def simulation(self) -> S:
-        """What is simulated now."""
-        return self.played.simulation
-
-    def close(self) -> None:
-        self.played.close()
 
 
 def choose(task: str | int | None, seed: int, names: Sequence[str], texts: Sequence[str]) -> int:

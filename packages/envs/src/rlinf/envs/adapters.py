@@ -1,11 +1,11 @@
-"""What the adapters to simulators that can't run here have in common: one simulation in their words, one environment in ours."""
+"""What adapters to simulators have in common: one simulation in their words, one environment in ours."""
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from rlinf.core.errors import ConfigError, MissingExtra
 from rlinf.core.installing import is_there
-from rlinf.envs.assembly import assemble
+from rlinf.envs.assembly import assemble_filmed
 from rlinf.envs.text_array import TextArray
-from rlinf.envs.wrappers.video import Camera, Frame, Shot
+from rlinf.envs.wrappers.video import Frame
 
 Observation = dict[str, Any]
 """By embodied key, as `observation_space` announces it."""
@@ -77,15 +77,13 @@ def adapt(
         render: videos show `main_images`.
         metadata: `reset_options` and `waived`, as the contract knows them.
     """
-    # The camera needs the tasks themselves, by the index in the vector, which is the order in which they are built.
-    tasks: list[_AdaptedTask] = []
-
-    def task() -> _AdaptedTask:
-        tasks.append(_AdaptedTask(build(), ignore_terminations, metadata))
-        return tasks[-1]
-
-    camera: Camera | None = partial(_render_frame, tasks) if render else None
-    return assemble([task] * num_envs, max_episode_steps=max_episode_steps, camera=camera)
+    return assemble_filmed(
+        lambda: _AdaptedTask(build(), ignore_terminations, metadata),
+        num_envs,
+        max_episode_steps=max_episode_steps,
+        frame=_AdaptedTask.frame if render else None,
+        schematic=None,
+    )
 
 
 class _AdaptedTask(gymnasium.Env[Observation, Any]):
@@ -94,29 +92,28 @@ class _AdaptedTask(gymnasium.Env[Observation, Any]):
         self.simulation = simulation
         self.observation_space = simulation.observation_space
         self.action_space = simulation.action_space
-        self.frame: Frame | None = None
+        self._seen: Frame | None = None
         self._terminates = not ignore_terminations
 
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:
         observation = self.simulation.reset(int(seed or 0), options or {})
-        self.frame = observation.get("main_images")
+        self._seen = observation.get("main_images")
         return observation, {}
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         end = self.simulation.step(np.asarray(action))
-        self.frame = end.observation.get("main_images")
+        self._seen = end.observation.get("main_images")
         terminated = end.terminated and self._terminates
         return end.observation, end.reward, terminated, end.truncated, {"success": end.success}
 
+    def frame(self) -> Frame:
+        """The main image that was seen last."""
+        if self._seen is None:
+            raise ConfigError("env.render", "this environment has no images to show", "Make it with render=False.")
+        return self._seen
+
     def close(self) -> None:
         self.simulation.close()
-
-
-def _render_frame(tasks: list[_AdaptedTask], shot: Shot) -> Frame:
-    frame = tasks[shot.index].frame
-    if frame is None:
-        raise ConfigError("env.render", "this environment has no images to show", "Make it with render=False.")
-    return frame
 
 
 def observation_space(
@@ -126,6 +123,7 @@ def observation_space(
     wrist: tuple[int, ...] | None = None,
     extra: tuple[int, ...] | None = None,
     text: bool = True,
+    longest_text: int = TEXT_LENGTH,
 ) -> Any:
     """A Dict space by embodied key.
 
@@ -135,6 +133,7 @@ def observation_space(
         wrist: shape of `wrist_images`, `[H, W, 3]` or `[V, H, W, 3]`.
         extra: shape of `extra_view_images`, `[V, H, W, 3]`.
         text: whether the task is told in words.
+        longest_text: characters of these.
     """
     spaces: dict[str, Any] = {}
     for key, shape in (("main_images", main), ("wrist_images", wrist), ("extra_view_images", extra)):
@@ -143,7 +142,7 @@ def observation_space(
     if states:
         spaces["states"] = gymnasium.spaces.Box(-np.inf, np.inf, (states,), np.float32)
     if text:
-        spaces["task_descriptions"] = TextArray(TEXT_LENGTH)
+        spaces["task_descriptions"] = TextArray(longest_text)
     return gymnasium.spaces.Dict(spaces)
 
 
@@ -160,6 +159,17 @@ def picture(pixels: Any) -> NDArray[np.uint8]:
 def numbers(*spaces: Any) -> int:
     """How many numbers an element of each of these spaces has, in all."""
     return sum(math.prod(space.shape) for space in spaces)
+
+
+@contextlib.contextmanager
+def seeded(seed: int) -> Generator[None]:
+    """NumPy's global generator, from which some simulators draw, seeded for a while and then as it was."""
+    before = np.random.get_state()
+    np.random.seed(seed)
+    try:
+        yield
+    finally:
+        np.random.set_state(before)
 
 
 def require_packages(*modules: str, place: str, how: str) -> None:

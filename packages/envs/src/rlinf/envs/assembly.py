@@ -62,6 +62,7 @@ def assemble_filmed(
     max_episode_steps: int,
     frame: Callable[[T], Frame] | None,
     schematic: str | None,
+    vector: type[SequentialVectorEnv] | None = None,
 ) -> VectorEnv[Any, Any, Any]:
     """`assemble` of environments of one kind, which are filmed by what they draw themselves, or else as schematics.
 
@@ -71,6 +72,7 @@ def assemble_filmed(
         max_episode_steps: steps after which an episode is truncated.
         frame: what one of them sees, `[H, W, 3]`; None where nothing is filmed, or nothing can be drawn.
         schematic: the task that is drawn where there is no `frame`; None where nothing is filmed.
+        vector: as in `assemble`.
     """
     tasks: list[T] = []
 
@@ -89,7 +91,7 @@ def assemble_filmed(
         from rlinf.envs.rendering._schematic import schematic_camera
 
         camera = schematic_camera(schematic)
-    return assemble([task] * num_envs, max_episode_steps=max_episode_steps, camera=camera)
+    return assemble([task] * num_envs, max_episode_steps=max_episode_steps, camera=camera, vector=vector)
 
 
 class SequentialVectorEnv(SyncVectorEnv):

@@ -11,24 +11,29 @@ from rlinf.envs.spaces import Vector, describe
 
 
 class SimulatorConfig(ABC):
-    """The configuration of a simulator whose episodes have a length of their own.
+    """The configuration of a simulator.
 
-    It imports no simulator. A configuration in `x.py` is made by the file beside it that does, `_x.py`, which has a function
+    It imports none itself. A configuration in `x.py` is made by the file beside it that does, `_x.py`, which has a function
     `make(config, num_envs, limit, ignore_terminations, render)`.
     """
 
     __slots__ = ()
-    steps: ClassVar[int]
-    """Steps of an episode, where no setting changes them."""
+    steps: ClassVar[int] = 0
+    """Steps of an episode, where no setting changes them; 0 where only the simulator knows."""
 
     @property
-    def episode_steps(self) -> int:
-        """Steps of an episode unless told otherwise."""
-        return self.steps
+    def episode_steps(self) -> int | None:
+        """Steps of an episode unless told otherwise; None if only the simulator knows."""
+        return self.steps or None
 
     @abstractmethod
     def check(self, place: str) -> None:
-        """Refuses what would fail later, such as a simulator that is not installed; imports none."""
+        """Refuses what would fail later; imports no simulator.
+
+        Raises:
+            MissingExtra: a package is not installed; the message says how to get it.
+            ConfigError: a field that can't be.
+        """
 
     def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Vector:
         """`num_envs` environments behind one vector environment; `episode_steps` steps unless told otherwise.

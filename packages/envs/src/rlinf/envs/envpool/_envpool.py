@@ -33,9 +33,7 @@ _STREAM = "with seeds='stream', only the first reset takes seeds; each environme
 _WAIVED = ("instances", "partial_reset", "place", "pure_reset", "seeds")
 
 
-def make(
-    config: EnvPool, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool
-) -> VectorEnv[Any, Any, Any]:
+def make(config: EnvPool, num_envs: int, limit: int | None, ignore_terminations: bool, render: bool) -> VectorEnv[Any, Any, Any]:
     if render:
         raise ConfigError("env.render", "envpool's rendering is not supported", "Use the simulator's own adapter for videos.")
     library: Any = importlib.import_module("envpool")
@@ -46,7 +44,7 @@ def make(
         raise ConfigError("env.env_id", f"envpool has no task '{config.env_id}'", f"{hint} See envpool.list_all_envs().")
     with _without_warnings():
         spec: Any = library.make_spec(config.env_id, **config.kwargs)
-        pools = _Pools(config, num_envs, spec, max_episode_steps or spec.config.max_episode_steps, ignore_terminations)
+        pools = _Pools(config, num_envs, spec, limit or spec.config.max_episode_steps, ignore_terminations)
     return EnforceContract(EpisodeStatistics(pools, pools.limit))
 
 

@@ -9,20 +9,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import require_modules
-from rlinf.envs.spaces import Vector, describe
+from rlinf.envs.simulator_config import SimulatorConfig
 
 _OURS = ("num_envs", "batch_size", "num_threads", "seed", "env_seed", "max_episode_steps", "gym_reset_return_info")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EnvPool:
+class EnvPool(SimulatorConfig):
     """A task of envpool, such as MetaWorld/Reach-v3, HalfCheetah-v4 or FetchReach-v4, as `states` `[N, D]` float32.
 
     A Dict observation is flattened by sorted key: Fetch's is achieved_goal, desired_goal, observation. Tasks that are seen by
-    camera are refused.
+    camera are refused, and so are videos.
+
+    envpool can't go on after a termination: with `ignore_terminations` one is an error (MetaWorld's and Fetch's never come).
     """
 
     env_id: str
@@ -53,19 +54,3 @@ class EnvPool:
                 raise ConfigError(f"{place}.kwargs", problem, "Say it to make and reset, or as num_threads.")
         if self.kwargs.get("from_pixels"):
             raise ConfigError(f"{place}.kwargs", "images of envpool are not supported", "Leave from_pixels away.")
-
-    def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Vector:
-        """`num_envs` simulations behind one vector environment.
-
-        envpool can't go on after a termination: with `ignore_terminations` one is an error (MetaWorld's and Fetch's never come).
-
-        Raises:
-            ConfigError: no such task, or `render`, as envpool's rendering is not supported.
-        """
-        self.check("env")
-        from rlinf.envs.envpool._envpool import make
-
-        return make(self, num_envs, max_episode_steps=max_episode_steps, ignore_terminations=ignore_terminations, render=render)
-
-    def describe(self, env: Vector) -> EnvSpec:
-        return describe(env)

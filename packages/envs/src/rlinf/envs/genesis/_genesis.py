@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from rlinf.core.errors import ConfigError
 from rlinf.core.random import keyed_generator
 from rlinf.envs._batched import BatchOptions, Outcome, assemble_batch
+from rlinf.envs.adapters import observation_space
 
 if TYPE_CHECKING:
     from rlinf.envs.genesis.genesis import Genesis
@@ -63,8 +64,7 @@ class Simulation:
     def __init__(self, gs: Any, config: Genesis, num_envs: int) -> None:
         self.num_envs = num_envs
         self.device = torch.device(str(gs.device))
-        states = gymnasium.spaces.Box(-np.inf, np.inf, (_STATES,), np.float32)
-        self.single_observation_space = gymnasium.spaces.Dict({"states": states})
+        self.single_observation_space = observation_space(states=_STATES, text=False)
         self.single_action_space: Any = gymnasium.spaces.Box(-1.0, 1.0, (4,), np.float32)
         self.texts: NDArray[np.str_] | None = None
         self._chases_cube = config.task == "reach_cube"

@@ -8,7 +8,7 @@ import inspect
 import io
 import sys
 import warnings
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import gymnasium
 import numpy as np
@@ -22,12 +22,12 @@ from rlinf.envs.gymnasium.gymnasium import find_spec
 from rlinf.envs.rendering.mujoco import can_render, require_rendering, use_rendering
 from rlinf.envs.spaces import is_a
 from rlinf.envs.text_array import TextArray
+from rlinf.envs.wrappers.images import IMAGE_KEYS
 
 if TYPE_CHECKING:
     from rlinf.envs.gymnasium.gymnasium import Gymnasium
 
 Info = dict[str, Any]
-VIEWS: Final = ("main_images", "wrist_images", "extra_view_images")
 
 
 def make(
@@ -178,10 +178,10 @@ class _Reader:
         self._named = is_a(space, gymnasium.spaces.Dict)
         parts: dict[str, Any] = dict(space.spaces) if self._named else {"": space}
         # By embodied key, the key of the part that becomes it.
-        self._keys = {key: key for key in VIEWS if key in parts and _is_view(parts[key])}
+        self._keys = {key: key for key in IMAGE_KEYS if key in parts and _is_view(parts[key])}
         images = [key for key, part in parts.items() if key not in self._keys and _is_image(part)]
         if len(images) + ("main_images" in self._keys) > 1:
-            remedy = f"Call them {', '.join(VIEWS)}, or wrap the environment so that one is left."
+            remedy = f"Call them {', '.join(IMAGE_KEYS)}, or wrap the environment so that one is left."
             raise ConfigError("env.observation", f"it has several images: {', '.join(images)}", remedy)
         if images:
             self._keys["main_images"] = images[0]

@@ -101,7 +101,6 @@ class Gymnasium:
             require_rendering(f"{place}.obs_mode")
 
     def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Vector:
-        """`num_envs` environments behind one vector environment."""
         self.check("env")
         from rlinf.envs.gymnasium._gymnasium import make
 

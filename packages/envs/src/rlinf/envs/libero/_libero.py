@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from rlinf.core.errors import ConfigError
 from rlinf.core.random import keyed_generator
 from rlinf.envs._task_pool import Pool, PooledTask, choose
+from rlinf.envs.adapters import observation_space, seeded
 from rlinf.envs.assembly import assemble_filmed
 from rlinf.envs.libero.libero import assets_folder, package_folder
 from rlinf.envs.rendering.mujoco import settle_rendering
-from rlinf.envs.robosuite._robosuite import WRIST, Cameras, forget, proprioception, quiet_import, seeded
-from rlinf.envs.text_array import TextArray
+from rlinf.envs.robosuite._robosuite import WRIST, Cameras, forget, proprioception, quiet_import
 
 if TYPE_CHECKING:
     from rlinf.envs.libero.libero import Libero
@@ -104,32 +104,28 @@ class _Task(PooledTask[_Simulation]):
     def __init__(self, config: Libero, pool: Pool[_Simulation], ignore_terminations: bool) -> None:
         super().__init__(pool, config.names, ignore_terminations)
         self._config = config
-        self._names, self._texts = config.names, config.texts
+        self._texts = config.texts
         self.metadata: dict[str, Any] = {"render_modes": [], "reset_options": ("task", "init_id"), "tasks": self._texts}
-        self.metadata["init_ids"] = _init_ids(config.suite, self._names)
+        self.metadata["init_ids"] = _init_ids(config.suite, self.names)
         self._images = config.obs_mode == "rgb"
-        size = _PROPRIOCEPTION if self._images else _PROPRIOCEPTION + _initial_states(config.suite, self._names[0]).shape[1]
-        observed: dict[str, gymnasium.Space[Any]] = {"states": gymnasium.spaces.Box(-np.inf, np.inf, (size,), np.float32)}
-        if self._images:
-            image = gymnasium.spaces.Box(0, 255, (config.image_size, config.image_size, 3), np.uint8)
-            observed |= {"main_images": image, "wrist_images": image}
-            observed["task_descriptions"] = TextArray(max(len(text) for text in self._texts))
-        self.observation_space = gymnasium.spaces.Dict(observed)
+        size = _PROPRIOCEPTION if self._images else _PROPRIOCEPTION + _initial_states(config.suite, self.names[0]).shape[1]
+        image, longest = (config.image_size, config.image_size, 3) if self._images else None, max(map(len, self._texts))
+        self.observation_space = observation_space(states=size, main=image, wrist=image, text=self._images, longest_text=longest)
         self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (len(_IDLE),), np.float32)
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Info, Info]:
         given = options or {}
         seed = seed or 0
-        number = choose(given.get("task"), seed, self._names, self._texts)
-        simulation = self.played.change(number)
+        number = choose(given.get("task"), seed, self.names, self._texts)
+        simulation = self.change(number)
         count = len(simulation.states)
         init = given.get("init_id")
         if init is None:
             init = int(keyed_generator(seed, "init").integers(count))
         elif init >= count:
-            problem = f"the task '{self._names[number]}' has no initial state {init}"
+            problem = f"the task '{self.names[number]}' has no initial state {init}"
             raise ConfigError("env.reset", problem, f"They are numbered 0 to {count - 1}.")
-        return self._observe(simulation.reset(init, seed)), ({"task": number} if len(self._names) > 1 else {})
+        return self._observe(simulation.reset(init, seed)), ({"task": number} if len(self.names) > 1 else {})
 
     def step(self, action: Any) -> tuple[Info, float, bool, bool, Info]:
         observation, _, success, _ = self.simulation.env.step(np.asarray(action, np.float64))
@@ -145,7 +141,7 @@ class _Task(PooledTask[_Simulation]):
         if not self._images:
             return {"states": np.concatenate([states, self.simulation.env.get_sim_state()]).astype(np.float32)}
         main, wrist = (_turned(self.frame(name), self._config.image_convention) for name in (_SEEN, WRIST))
-        text = self._texts[self.played.number]
+        text = self._texts[self.number]
         return {"states": states, "main_images": main, "wrist_images": wrist, "task_descriptions": text}
 
 

@@ -57,7 +57,6 @@ class Libero(SimulatorConfig):
 
     @property
     def observed(self) -> tuple[str, ...]:
-        """The observation keys."""
         return ("states",) if self.obs_mode == "state" else ("main_images", "wrist_images", "states", "task_descriptions")
 
     def check(self, place: str) -> None:
@@ -100,12 +99,10 @@ class Libero(SimulatorConfig):
 
     @property
     def action_size(self) -> int:
-        """A."""
         return 7
 
     @property
     def episode_steps(self) -> int:
-        """Steps of an episode unless told otherwise."""
         return 520 if self.suite == "libero_10" else 300
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,33 +13,18 @@ from rlinf.envs._batched import BatchOptions, Outcome, assemble_batch, space_of
 from rlinf.envs.maniskill._observations import embodied, episode_id, numbered_states
 from rlinf.envs.wrappers.video import Shot
 
+if TYPE_CHECKING:
+    from rlinf.envs.maniskill.maniskill import ManiSkill
+
 _SEED_RANGE = 2**31
 _ONE_CALL = "exact_resets is off: a state depends on the seeds of all environments that are reset by the same call"
 _SETTLES = {"partial_reset": "this task lets its objects settle by simulating all environments"}
 
 
 def make_batched(
-    simulation: Any,
-    *,
-    obs_mode: str,
-    description: str,
-    arrays: Literal["numpy", "torch"],
-    exact_resets: bool,
-    limit: int,
-    ignore_terminations: bool,
-    render: bool,
+    simulation: Any, config: ManiSkill, limit: int, ignore_terminations: bool, render: bool
 ) -> VectorEnv[Any, Any, Any]:
-    """The vector environment over one batched simulation.
-
-    Args:
-        simulation: a `BaseEnv` of N environments.
-        obs_mode: as in `ManiSkill`, like the next three.
-        description: what `task_descriptions` say.
-        arrays: what observations are.
-        exact_resets: each environment is reset alone.
-        limit: steps after which an episode is truncated.
-        ignore_terminations: never say that an episode terminated.
-        render: `render()` and videos work.
+    """The vector environment over one batched simulation, a `BaseEnv` of N environments.
 
     Raises:
         ConfigError: videos of tensors.
@@ -48,12 +33,12 @@ def make_batched(
     def render_frame(shot: Shot) -> Any:
         return simulation.render()[shot.index].cpu().numpy()
 
-    batch = Simulation(simulation, obs_mode, description, exact_resets=exact_resets)
-    waived: dict[str, str] = {} if exact_resets else dict.fromkeys(("partial_reset", "place", "seeds"), _ONE_CALL)
+    batch = Simulation(simulation, config)
+    waived: dict[str, str] = {} if config.exact_resets else dict.fromkeys(("partial_reset", "place", "seeds"), _ONE_CALL)
     options = BatchOptions(
         max_episode_steps=limit,
         ignore_terminations=ignore_terminations,
-        arrays=arrays,
+        arrays=config.arrays,
         waived=_SETTLES if batch.numbered else waived,
         reset_options=("init_id",) if batch.numbered else (),
         knows_success=batch.knows_success,
@@ -69,24 +54,22 @@ class Simulation:
 
     Args:
         simulation: the `BaseEnv`.
-        obs_mode: "state", "rgb" or "rgbd".
-        description: what `task_descriptions` say beside images.
-        exact_resets: each environment is reset alone.
+        config: what is observed, and how it is reset.
     """
 
-    def __init__(self, simulation: Any, obs_mode: str, description: str, *, exact_resets: bool) -> None:
+    def __init__(self, simulation: Any, config: ManiSkill) -> None:
         self.simulation = simulation
         self.num_envs: int = simulation.num_envs
         self.device: torch.device = simulation.device
         self.single_action_space = simulation.single_action_space
-        self.texts = None if obs_mode == "state" else np.array([description] * simulation.num_envs)
-        self._obs_mode = obs_mode
-        self._exact = exact_resets
+        self.texts = None if config.obs_mode == "state" else np.array([config.description] * simulation.num_envs)
+        self._obs_mode = config.obs_mode
+        self._exact = config.exact_resets
         self.numbered = numbered_states(simulation)
         self._rewards_success = simulation.reward_mode == "none"
         with torch.inference_mode():
             self.knows_success = "success" in simulation.get_info()
-            self.single_observation_space = space_of(embodied(simulation.get_obs(), obs_mode))
+            self.single_observation_space = space_of(embodied(simulation.get_obs(), config.obs_mode))
 
     def reset(self, index: list[int], seeds: list[int], numbers: list[int | None]) -> dict[str, torch.Tensor]:
         if self.numbered:

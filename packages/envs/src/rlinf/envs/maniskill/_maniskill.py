@@ -19,12 +19,12 @@ from gymnasium.vector import VectorEnv
 from rlinf.core.errors import ConfigError
 from rlinf.core.lazy import without_collection
 from rlinf.envs._batched import space_of
-from rlinf.envs.assembly import Task, assemble, logger
+from rlinf.envs.assembly import assemble_filmed, logger
 from rlinf.envs.maniskill._expert import ExpertVectorEnv, has_expert
 from rlinf.envs.maniskill._observations import embodied, episode_id, numbered_states
 from rlinf.envs.maniskill._postponed import little_garbage, only_the_cpu_seeded, postponed
 from rlinf.envs.text_array import TextArray
-from rlinf.envs.wrappers.video import Camera, Shot
+from rlinf.envs.wrappers.video import Frame
 
 if TYPE_CHECKING:
     from rlinf.envs.maniskill.maniskill import ManiSkill
@@ -38,14 +38,12 @@ _UNUSED = ("matplotlib", "IPython", "huggingface_hub")
 _INSTALL_VULKAN = "Install a Vulkan driver, such as Mesa's mesa-vulkan-drivers 25 or later"
 
 
-def make(
-    config: ManiSkill, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool
-) -> VectorEnv[Any, Any, Any]:
+def make(config: ManiSkill, num_envs: int, limit: int | None, ignore_terminations: bool, render: bool) -> VectorEnv[Any, Any, Any]:
     renderer = _import_simulator()
     module, _, task_id = config.task_id.rpartition(":")
     if module:
         importlib.import_module(module)
-    limit = max_episode_steps or gymnasium.spec(task_id).max_episode_steps
+    limit = limit or gymnasium.spec(task_id).max_episode_steps
     if limit is None:
         raise ConfigError("env", f"the task '{task_id}' has no step limit of its own", "Set max_episode_steps.")
     if config.obs_mode != "state" and renderer is None:
@@ -53,22 +51,22 @@ def make(
     batched = _on_gpu(config, num_envs)
     backend = "physx_cuda" if batched else "physx_cpu"
     build = partial(build_simulation, config, task_id, sim_backend=backend, renderer=renderer, rendered=render)
-    if not batched:
-        camera = partial(_camera, task_id, renderer=renderer) if render else None
-        rendered = renderer is not None and (render or config.obs_mode != "state")
-        return _one_by_one(config, num_envs, build, limit, ignore_terminations, rendered=rendered, camera=camera)
-    from rlinf.envs.maniskill._gpu import make_batched
+    if batched:
+        from rlinf.envs.maniskill._gpu import make_batched
 
-    return make_batched(
-        build(num_envs=num_envs),
-        obs_mode=config.obs_mode,
-        description=config.description,
-        arrays=config.arrays,
-        exact_resets=config.exact_resets,
-        limit=limit,
-        ignore_terminations=ignore_terminations,
-        render=render,
-    )
+        return make_batched(build(num_envs=num_envs), config, limit, ignore_terminations, render)
+    if render and renderer is None:
+        logger.warning("ManiSkill can't render here (no Vulkan device): videos of %s are drawn schematics", task_id)
+    rendered = renderer is not None and (render or config.obs_mode != "state")
+    with little_garbage(), only_the_cpu_seeded():
+        return assemble_filmed(
+            lambda: _Task(build(num_envs=1), config, ignore_terminations, rendered=rendered),
+            num_envs,
+            max_episode_steps=limit,
+            frame=_Task.frame if render and renderer is not None else None,
+            schematic=task_id if render else None,
+            vector=ExpertVectorEnv if has_expert(config.task_id, config.control_mode, config.kwargs) else None,
+        )
 
 
 def _on_gpu(config: ManiSkill, num_envs: int) -> bool:
@@ -81,42 +79,6 @@ def _on_gpu(config: ManiSkill, num_envs: int) -> bool:
     if config.sim_backend == "gpu" and not cuda:
         raise ConfigError("env.sim_backend", "'gpu' needs a CUDA device, found none", "Use sim_backend: cpu.")
     return config.sim_backend == "gpu" or (config.sim_backend == "auto" and cuda and num_envs > 1)
-
-
-def _one_by_one(
-    config: ManiSkill,
-    num_envs: int,
-    build: Callable[..., Any],
-    limit: int,
-    ignore_terminations: bool,
-    *,
-    rendered: bool,
-    camera: Callable[[list[_Task]], Camera] | None,
-) -> VectorEnv[Any, Any, Any]:
-    """A simulation on the CPU for each environment; `camera` is given all of them."""
-    tasks: list[_Task] = []
-    scripted = has_expert(config.task_id, config.control_mode, config.kwargs)
-
-    def task() -> Task:
-        tasks.append(_Task(build(num_envs=1), config, ignore_terminations, rendered=rendered))
-        return tasks[-1]
-
-    with little_garbage(), only_the_cpu_seeded():
-        return assemble(
-            [task] * num_envs,
-            max_episode_steps=limit,
-            camera=None if camera is None else camera(tasks),
-            vector=ExpertVectorEnv if scripted else None,
-        )
-
-
-def _camera(task_id: str, tasks: list[_Task], *, renderer: str | None) -> Camera:
-    if renderer is not None:
-        return partial(_render_frame, tasks)
-    logger.warning("ManiSkill can't render here (no Vulkan device): videos of %s are drawn schematics", task_id)
-    from rlinf.envs.rendering._schematic import schematic_camera
-
-    return schematic_camera(task_id)
 
 
 class _Task(gymnasium.Env[dict[str, Any], Any]):
@@ -174,6 +136,11 @@ class _Task(gymnasium.Env[dict[str, Any], Any]):
             success = bool(info["success"]) if "success" in info else False
             ended = self._terminates and bool(terminated)
             return self._observe(raw), float(success if self._rewards_success else reward), ended, False, {"success": success}
+
+    def frame(self) -> Frame:
+        """What the task's own camera sees, `[H, W, 3]`."""
+        with torch.inference_mode():
+            return self.simulation.render()[0].cpu().numpy()
 
     def close(self) -> None:
         with little_garbage():
@@ -319,8 +286,3 @@ def _no_downloads(task_id: str) -> Generator[None]:
         yield
     finally:
         module.prompt_yes_no = ask
-
-
-def _render_frame(tasks: list[_Task], shot: Shot) -> Any:
-    with torch.inference_mode():
-        return tasks[shot.index].simulation.render()[0].cpu().numpy()

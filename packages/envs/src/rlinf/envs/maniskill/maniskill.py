@@ -15,12 +15,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError, did_you_mean
 from rlinf.core.installing import is_there
-from rlinf.core.lazy import without_collection
 from rlinf.core.registry import require_modules
-from rlinf.envs.spaces import Vector, describe
+from rlinf.envs.simulator_config import SimulatorConfig
 
 _SENTENCES: Mapping[str, str] = {
     "PushCube-v1": "push the cube to the goal region",
@@ -49,8 +47,10 @@ _ICD_FOLDERS = ("/usr/share/vulkan/icd.d", "/etc/vulkan/icd.d", "/usr/local/shar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ManiSkill:
+class ManiSkill(SimulatorConfig):
     """A ManiSkill task: on the CPU many single simulations stepped by one process, on a GPU one batched simulation.
+
+    Success and failure end an episode unless told otherwise.
 
     The GPU path is written to ManiSkill's documented interface and tested against a fake that behaves as documented; it was not
     run here.
@@ -125,17 +125,6 @@ class ManiSkill:
             raise ConfigError(f"{place}.obs_mode", what, f"{INSTALL_VULKAN}, or use obs_mode: state.")
         if self.arrays == "torch" and self.sim_backend == "cpu":
             raise ConfigError(f"{place}.arrays", "tensors are for the GPU path", "Use arrays: numpy, or sim_backend: gpu.")
-
-    def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Vector:
-        """`num_envs` simulations behind one vector environment; success and failure end an episode unless told otherwise."""
-        self.check("env")
-        with without_collection():
-            from rlinf.envs.maniskill._maniskill import make
-
-        return make(self, num_envs, max_episode_steps=max_episode_steps, ignore_terminations=ignore_terminations, render=render)
-
-    def describe(self, env: Vector) -> EnvSpec:
-        return describe(env)
 
 
 class _Task(NamedTuple):

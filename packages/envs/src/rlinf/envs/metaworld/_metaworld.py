@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from rlinf.core.errors import ConfigError
 from rlinf.envs._task_pool import Pool, PooledTask, choose
+from rlinf.envs.adapters import observation_space
 from rlinf.envs.assembly import assemble_filmed
 from rlinf.envs.metaworld.metaworld import TASKS
 from rlinf.envs.rendering._mujoco import EnvRenderer
 from rlinf.envs.rendering.mujoco import settle_rendering
-from rlinf.envs.text_array import TextArray
 
 if TYPE_CHECKING:
     from rlinf.envs.metaworld.metaworld import MetaWorld
@@ -95,28 +95,25 @@ class _Task(PooledTask[_Simulation]):
     def __init__(self, config: MetaWorld, pool: Pool[_Simulation], ignore_terminations: bool) -> None:
         super().__init__(pool, config.tasks, ignore_terminations)
         self._config = config
-        self._names = config.tasks
-        several = len(self._names) > 1
+        several = len(self.names) > 1
         self.metadata: dict[str, Any] = {"render_modes": []}
         if several:
-            self.metadata |= {"reset_options": ("task",), "tasks": tuple(TASKS[name] for name in self._names)}
+            self.metadata |= {"reset_options": ("task",), "tasks": tuple(TASKS[name] for name in self.names)}
         self._images = config.obs_mode == "rgb"
         self._texts = self._images or several
-        size = (_PROPRIOCEPTION if self._images else _STATES) + (len(self._names) if config.one_hot else 0)
-        observed: dict[str, gymnasium.Space[Any]] = {"states": gymnasium.spaces.Box(-np.inf, np.inf, (size,), np.float32)}
-        if self._texts:
-            observed["task_descriptions"] = TextArray(_LONGEST_TEXT)
-        if self._images:
-            image = gymnasium.spaces.Box(0, 255, (config.image_size, config.image_size, 3), np.uint8)
-            observed |= {"main_images": image} | ({"wrist_images": image} if config.wrist_camera else {})
-        self.observation_space = gymnasium.spaces.Dict(observed)
+        size = (_PROPRIOCEPTION if self._images else _STATES) + (len(self.names) if config.one_hot else 0)
+        image = (config.image_size, config.image_size, 3) if self._images else None
+        wrist = image if config.wrist_camera else None
+        self.observation_space = observation_space(
+            states=size, main=image, wrist=wrist, text=self._texts, longest_text=_LONGEST_TEXT
+        )
         self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (4,), np.float32)
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Info, Info]:
         if seed is None:
             raise ConfigError("env.reset", "expected a seed, found None")
-        number = choose(_plain((options or {}).get("task")), seed, self._names, self.metadata.get("tasks", ()))
-        return self._observe(self.played.change(number).reset(seed)), ({"task": number} if len(self._names) > 1 else {})
+        number = choose(_plain((options or {}).get("task")), seed, self.names, self.metadata.get("tasks", ()))
+        return self._observe(self.change(number).reset(seed)), ({"task": number} if len(self.names) > 1 else {})
 
     def step(self, action: Any) -> tuple[Info, float, bool, bool, Info]:
         observation, reward, _, _, info = self.simulation.env.step(action)
@@ -132,10 +129,10 @@ class _Task(PooledTask[_Simulation]):
     def _observe(self, observation: NDArray[np.float64]) -> Info:
         states = np.asarray(observation[:_PROPRIOCEPTION] if self._images else observation, np.float32)
         if self._config.one_hot:
-            states = np.concatenate([states, np.eye(len(self._names), dtype=np.float32)[self.played.number]])
+            states = np.concatenate([states, np.eye(len(self.names), dtype=np.float32)[self.number]])
         found: Info = {"states": states}
         if self._texts:
-            found["task_descriptions"] = TASKS[self._names[self.played.number]]
+            found["task_descriptions"] = TASKS[self.names[self.number]]
         if self._images:
             found["main_images"] = self.simulation.frame()
             if self._config.wrist_camera:

@@ -122,14 +122,12 @@ class MetaWorld(SimulatorConfig):
 
     @property
     def observed(self) -> tuple[str, ...]:
-        """The observation keys."""
         if self.obs_mode == "state":
             return ("states", "task_descriptions") if len(self.tasks) > 1 else ("states",)
         return ("states", "task_descriptions", "main_images", *(("wrist_images",) if self.wrist_camera else ()))
 
     @property
     def action_size(self) -> int:
-        """A."""
         return 4
 
     @property

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import importlib
 import logging
 import os
-from collections.abc import Generator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,6 +15,7 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from rlinf.core.errors import ConfigError
+from rlinf.envs.adapters import observation_space, seeded
 from rlinf.envs.assembly import assemble_filmed
 from rlinf.envs.rendering._mujoco import ModelRenderer
 from rlinf.envs.rendering.mujoco import Look, gl_backend, settle_rendering
@@ -61,12 +60,9 @@ class _Task(gymnasium.Env[Info, Any]):
         self._cameras = Cameras(self._env, config.image_size, config.look)
         low, high = self._env.action_spec
         self.action_space = gymnasium.spaces.Box(low.astype(np.float32), high.astype(np.float32), low.shape, np.float32)
-        size = self._states(observation).shape
-        observed: dict[str, gymnasium.Space[Any]] = {"states": gymnasium.spaces.Box(-np.inf, np.inf, size, np.float32)}
-        if self._images:
-            image = gymnasium.spaces.Box(0, 255, (config.image_size, config.image_size, 3), np.uint8)
-            observed |= {"main_images": image, "wrist_images": image}
-        self.observation_space = gymnasium.spaces.Dict(observed)
+        image = (config.image_size, config.image_size, 3) if self._images else None
+        size = len(self._states(observation))
+        self.observation_space = observation_space(states=size, main=image, wrist=image, text=False)
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Info, Info]:
         forget(self._env)
@@ -155,17 +151,6 @@ def forget(env: Any) -> None:
         grippers: list[Any] = list(cast("dict[str, Any]", held).values()) if isinstance(held, dict) else [held]
         for gripper in grippers:  # by arm in robosuite 1.5
             gripper.current_action = np.zeros(gripper.dof)
-
-
-@contextlib.contextmanager
-def seeded(seed: int) -> Generator[None]:
-    """NumPy's global generator, from which robosuite draws, seeded for a while and then as it was."""
-    before = np.random.get_state()
-    np.random.seed(seed)
-    try:
-        yield
-    finally:
-        np.random.set_state(before)
 
 
 def quiet_import(module: str) -> Any:

@@ -55,7 +55,6 @@ class Tabletop:
 
     @property
     def observed(self) -> tuple[str, ...]:
-        """The observation keys."""
         if self.obs_mode == "state":
             return ("states",)
         wrist = ("wrist_images",) if self.task == "pick_place" else ()
@@ -63,12 +62,10 @@ class Tabletop:
 
     @property
     def action_size(self) -> int:
-        """A."""
         return _SCENES[self.task].action_size
 
     @property
     def episode_steps(self) -> int:
-        """Steps of an episode unless told otherwise."""
         return _SCENES[self.task].max_episode_steps
 
     @property
@@ -96,7 +93,6 @@ class Tabletop:
             )
 
     def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Vector:
-        """`num_envs` tables behind one vector environment."""
         self.check("env")
         scene = _SCENES[self.task]
         tables = TabletopEnv(

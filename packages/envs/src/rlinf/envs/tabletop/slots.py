@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from rlinf.envs.tabletop import canvas as c
 from rlinf.envs.tabletop.canvas import Canvas, Reals
 from rlinf.envs.tabletop.keyed_random import KeyedRandom
-from rlinf.envs.tabletop.reach import draw_hand
-from rlinf.envs.tabletop.scene import Planar, World, length, one_hot
+from rlinf.envs.tabletop.reach import ToTarget, draw_hand
+from rlinf.envs.tabletop.scene import World, one_hot
 
 _SLOTS = np.array([[-0.66, 0.45], [-0.22, 0.45], [0.22, 0.45], [0.66, 0.45]])
 _HALF = 0.15
@@ -20,7 +20,7 @@ _COLORS = (c.RED, c.GREEN, c.BLUE)
 
 
 @dataclass(frozen=True, slots=True)
-class Slots(Planar):
+class Slots(ToTarget):
     """Actions are a motion (dx, dy). States: hand, the three blocks by colour, the colour asked for as one of three.
 
     Three blocks lie in four slots. Eight steps suffice for one of them and not for trying them all.
@@ -30,9 +30,7 @@ class Slots(Planar):
     goals: ClassVar[tuple[str, ...]] = ("red", "green", "blue")
     max_episode_steps: ClassVar[int] = 8
     step: ClassVar[float] = 0.25
-    """The way of an action of 1."""
     radius: ClassVar[float] = 0.16
-    """How near counts as reached."""
 
     def instruction(self, goal: int) -> str:
         return f"move to the block that is {self.goals[goal]}"
@@ -43,18 +41,6 @@ class Slots(Planar):
         blocks = blocks + random.uniform(-0.05, 0.05, 6).reshape(-1, 3, 2)
         hand = np.array([0.0, -0.6]) + random.uniform(-0.2, 0.2, 2)
         return {"hand": hand, "blocks": blocks, "goal": goal.astype(np.float64)}
-
-    def move(self, world: World, action: Reals) -> World:
-        """The hand moves by 0.25 × action and stays over the table."""
-        return {**world, "hand": np.clip(world["hand"] + self.step * action, -1.0, 1.0)}
-
-    def distance(self, world: World) -> Reals:
-        """From the hand to the named block."""
-        return length(self._target(world) - world["hand"])
-
-    def solved(self, world: World) -> NDArray[np.bool_]:
-        """The hand is within 0.16 of the named block."""
-        return self.distance(world) < self.radius
 
     def states(self, world: World) -> Reals:
         """`[n, 11]`."""
@@ -67,9 +53,5 @@ class Slots(Planar):
             canvas.box(world["blocks"][:, i], _HALF, color)
         draw_hand(canvas, world["hand"], 0.1)
 
-    def expert(self, world: World) -> Reals:
-        """Straight to the named block."""
-        return np.clip((self._target(world) - world["hand"]) / self.step, -1.0, 1.0)
-
-    def _target(self, world: World) -> Reals:
+    def target(self, world: World) -> Reals:
         return world["blocks"][np.arange(len(world["goal"])), world["goal"].astype(np.int64)]

@@ -11,10 +11,10 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from rlinf.core.errors import ConfigError, did_you_mean
+from rlinf.envs.adapters import observation_space
 from rlinf.envs.tabletop.canvas import Canvas, Reals
 from rlinf.envs.tabletop.keyed_random import KeyedRandom
 from rlinf.envs.tabletop.scene import Scene, World
-from rlinf.envs.text_array import TextArray
 from rlinf.envs.wrappers.episodes import Infos, Step, reset_rows
 
 ObsMode = Literal["state", "rgb"]
@@ -78,7 +78,7 @@ class TabletopEnv(VectorEnv[Any, Any, Any]):
         # Any world will do: its shapes are those of the spaces, and the first reset puts another one in its place.
         self._world: World = scene.start(KeyedRandom(np.zeros(num_envs, np.int64)), self._task)
         self.single_action_space = gymnasium.spaces.Box(-1.0, 1.0, (scene.action_size,), np.float32)
-        self.single_observation_space = gymnasium.spaces.Dict(self._spaces())
+        self.single_observation_space = self._space()
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
 
@@ -151,15 +151,11 @@ class TabletopEnv(VectorEnv[Any, Any, Any]):
             observation["wrist_images"] = canvas.finish()
         return observation
 
-    def _spaces(self) -> dict[str, Any]:
+    def _space(self) -> Any:
         states: Reals = self.scene.proprioception(self._world) if self._rgb else self.scene.states(self._world)
-        found: dict[str, Any] = {"states": gymnasium.spaces.Box(-np.inf, np.inf, states.shape[1:], np.float32)}
-        if self._rgb:
-            found["main_images"] = gymnasium.spaces.Box(0, 255, (self._size, self._size, 3), np.uint8)
-            found["task_descriptions"] = TextArray(_LONGEST_TEXT)
-            if self.scene.wrist_view(self._world) is not None:
-                found["wrist_images"] = found["main_images"]
-        return found
+        main = (self._size, self._size, 3) if self._rgb else None
+        wrist = main if self.scene.wrist_view(self._world) is not None else None
+        return observation_space(states=states.shape[1], main=main, wrist=wrist, text=self._rgb, longest_text=_LONGEST_TEXT)
 
 
 def _goal(scene: Scene, name: str | int | None) -> int:

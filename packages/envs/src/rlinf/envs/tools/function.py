@@ -30,7 +30,6 @@ class FunctionTool:
         self._tool(place)
 
     def build(self) -> Tool:
-        """The tool."""
         return self._tool("tools")
 
     def _tool(self, place: str) -> Tool:

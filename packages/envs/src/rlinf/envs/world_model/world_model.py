@@ -71,7 +71,6 @@ class WorldModel(SimulatorConfig):
 
     @property
     def episode_steps(self) -> int:
-        """Steps of an episode unless told otherwise."""
         return self.horizon
 
     def check(self, place: str) -> None:

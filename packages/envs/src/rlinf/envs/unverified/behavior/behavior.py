@@ -39,10 +39,5 @@ class Behavior(SimulatorConfig):
     """Sections of OmniGibson's configuration that replace ours, such as `robots`."""
 
     def check(self, place: str) -> None:
-        """Refuses a missing simulator.
-
-        Raises:
-            MissingExtra: OmniGibson is not installed.
-        """
         how = "Install github.com/StanfordVL/BEHAVIOR-1K in its own interpreter: setup.sh --omnigibson --bddl --dataset."
         require_packages("omnigibson", place=place, how=how)

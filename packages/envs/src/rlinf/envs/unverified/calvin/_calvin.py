@@ -82,7 +82,6 @@ class _Table:
         return Outcome(observation=self._observe(seen), reward=float(reached), success=whole, terminated=whole or late)
 
     def close(self) -> None:
-        """Frees the simulation."""
         self._env.close()
 
     def _observe(self, seen: Mapping[str, Any]) -> Observation:

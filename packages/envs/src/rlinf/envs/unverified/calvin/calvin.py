@@ -7,7 +7,6 @@ arXiv:2112.03227.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from rlinf.envs.adapters import require_folder, require_packages
 from rlinf.envs.simulator_config import SimulatorConfig
@@ -25,8 +24,6 @@ class Calvin(SimulatorConfig):
     CALVIN's `robot_obs`. Cameras: static (`main_images`) and gripper (`wrist_images`).
     """
 
-    action_format: ClassVar[str] = "calvin"
-    """Makes a model's gripper CALVIN's; see `rlinf.envs.actions`."""
     dataset: str
     """The folder of a CALVIN dataset, such as task_ABCD_D; its validation/.hydra/merged_config.yaml describes the table."""
     conf: str
@@ -39,7 +36,6 @@ class Calvin(SimulatorConfig):
 
     @property
     def episode_steps(self) -> int:
-        """Steps of an episode unless told otherwise."""
         return self.chain * self.subtask_steps
 
     def check(self, place: str) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
-from rlinf.envs.adapters import Observation, Outcome, adapt, numbers, observation_space, picture, vector
+from rlinf.envs.adapters import Observation, Outcome, adapt, numbers, observation_space, picture, seeded, vector
 
 if TYPE_CHECKING:
     from rlinf.envs.unverified.frankasim.frankasim import FrankaSim
@@ -44,12 +44,8 @@ class _PickCube:
 
     def reset(self, seed: int, options: Mapping[str, Any]) -> Observation:
         """The cube's place is drawn from NumPy's global generator, whatever seed the package is given: it is lent our seed."""
-        state = np.random.get_state()
-        np.random.seed(seed)
-        try:
+        with seeded(seed):
             seen, _ = self._env.reset(seed=seed)
-        finally:
-            np.random.set_state(state)
         self._start = self._height()
         return self._observe(seen)
 
@@ -60,7 +56,6 @@ class _PickCube:
         return Outcome(observation=self._observe(seen), reward=float(reward), success=success, terminated=success)
 
     def close(self) -> None:
-        """Frees the simulation."""
         self._env.close()
 
     def _height(self) -> float:

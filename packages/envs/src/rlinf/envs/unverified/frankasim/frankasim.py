@@ -21,16 +21,9 @@ class FrankaSim(SimulatorConfig):
     """
 
     steps: ClassVar[int] = 100
-    action_format: ClassVar[str] = "franka_sim"
-    """Turns a model's seven numbers into this environment's four; see `rlinf.envs.actions`."""
     images: bool = False
     """`main_images` and `wrist_images` `[128, 128, 3]`; without them, `states` has the block's position."""
 
     def check(self, place: str) -> None:
-        """Refuses a missing simulator.
-
-        Raises:
-            MissingExtra: FrankaSim is not installed.
-        """
         how = "Install it in its own interpreter: pip install git+https://github.com/rail-berkeley/serl#subdirectory=franka_sim."
         require_packages("franka_sim", "gym", place=place, how=how)

@@ -59,7 +59,6 @@ class _HabitatSimulation:
         return self._observe(seen)
 
     def step(self, action: NDArray[Any]) -> Outcome:
-        """One discrete action."""
         seen = self._env.step({"action": self._names[int(action)]})
         stopped = bool(self._env.episode_over)
         success = stopped and bool(self._env.get_metrics()["success"])
@@ -69,7 +68,6 @@ class _HabitatSimulation:
         )
 
     def close(self) -> None:
-        """Frees the simulator."""
         self._env.close()
 
     def _to_goal(self) -> float:

@@ -35,10 +35,5 @@ class Habitat(SimulatorConfig):
     """`sparse`: 1 for a success. `progress`: in addition by how many metres the step came nearer (measure `distance_to_goal`)."""
 
     def check(self, place: str) -> None:
-        """Refuses a missing simulator.
-
-        Raises:
-            MissingExtra: Habitat-Lab or Habitat-Sim is not installed.
-        """
         how = "Install it: conda install habitat-sim -c conda-forge -c aihabitat, then pip install habitat-lab."
         require_packages("habitat", "habitat_sim", place=place, how=how)

@@ -31,9 +31,7 @@ _ALWAYS = {
 _apps: dict[bool, Any] = {}
 
 
-def make(
-    config: IsaacLab, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool
-) -> VectorEnv[Any, Any, Any]:
+def make(config: IsaacLab, num_envs: int, limit: int | None, ignore_terminations: bool, render: bool) -> VectorEnv[Any, Any, Any]:
     _launch(config)
     for module in config.task_modules:
         importlib.import_module(module)
@@ -41,13 +39,13 @@ def make(
     cfg = parse(config.task_id, device=config.device, num_envs=num_envs)
     for path, value in config.overrides.items():
         _override(cfg, path, value)
-    if max_episode_steps is not None:
+    if limit is not None:
         # Isaac Lab measures an episode in seconds of simulation.
-        cfg.episode_length_s = max_episode_steps * cfg.decimation * cfg.sim.dt
+        cfg.episode_length_s = limit * cfg.decimation * cfg.sim.dt
     simulation: Any = gymnasium.make(config.task_id, cfg=cfg, disable_env_checker=True).unwrapped
     waived = _ALWAYS if config.exact_resets else {**_ALWAYS, "seeds": _ONE_CALL}
     options = BatchOptions(
-        max_episode_steps=max_episode_steps or int(simulation.max_episode_length),
+        max_episode_steps=limit or int(simulation.max_episode_length),
         ignore_terminations=ignore_terminations,
         arrays=config.arrays,
         waived=waived,

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from rlinf.core.config import expect_range
-from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import require_importable
 from rlinf.envs.adapters import require_packages
-from rlinf.envs.spaces import Vector, describe
+from rlinf.envs.simulator_config import SimulatorConfig
+from rlinf.envs.wrappers.images import IMAGE_KEYS
 
-_KEYS = ("main_images", "wrist_images", "extra_view_images", "states")
+_KEYS = (*IMAGE_KEYS, "states")
 
 
 def _policy_states() -> dict[str, str]:
@@ -24,12 +24,13 @@ def _policy_states() -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IsaacLab:
+class IsaacLab(SimulatorConfig):
     """A task of Isaac Lab, batched on a GPU.
 
     Written to the documents of Isaac Lab 2.3 and tested against a fake that behaves as documented; it never ran on the real one,
     which needs an NVIDIA GPU. Isaac Lab resets environments inside `step` and returns what comes after; here that reset is held
-    back, so that an observation is the final one, and is done when it is asked for.
+    back, so that an observation is the final one, and is done when it is asked for. Isaac Sim starts with the first environment
+    of a process. Videos show `main_images`, or a panel of numbers.
     """
 
     task_id: str = "Isaac-Lift-Cube-Franka-v0"
@@ -77,16 +78,3 @@ class IsaacLab:
         if set(self.observation) != {"states"} and not self.enable_cameras:
             raise ConfigError(f"{place}.enable_cameras", "images need cameras", "Set it to true.")
         expect_range(f"{place}.action_bound", self.action_bound, 0.0, open_low=True, remedy="1.0 is usual.")
-
-    def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Vector:
-        """`num_envs` environments behind one vector environment; starts Isaac Sim if this process hasn't yet.
-
-        Videos show `main_images`, or a panel of numbers.
-        """
-        self.check("env")
-        from rlinf.envs.unverified.isaaclab._isaaclab import make
-
-        return make(self, num_envs, max_episode_steps=max_episode_steps, ignore_terminations=ignore_terminations, render=render)
-
-    def describe(self, env: Vector) -> EnvSpec:
-        return describe(env)

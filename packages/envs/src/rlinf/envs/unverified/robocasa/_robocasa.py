@@ -65,7 +65,6 @@ class _Kitchen:
         return Outcome(observation=_observe(seen), reward=float(reward), success=success, terminated=success)
 
     def close(self) -> None:
-        """Frees the simulation."""
         self._env.close()
 
 

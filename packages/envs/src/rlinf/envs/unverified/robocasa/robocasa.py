@@ -32,10 +32,5 @@ class RoboCasa(SimulatorConfig):
     """Further arguments of the environment's constructor."""
 
     def check(self, place: str) -> None:
-        """Refuses a missing simulator.
-
-        Raises:
-            MissingExtra: RoboCasa or robosuite is not installed.
-        """
         how = "Install github.com/robocasa/robocasa from source, then: python -m robocasa.scripts.download_kitchen_assets."
         require_packages("robocasa", "robosuite", place=place, how=how)

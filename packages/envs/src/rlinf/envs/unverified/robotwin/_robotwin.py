@@ -81,7 +81,6 @@ class _TwoArms:
             return Outcome(observation=self._observe(), reward=float(success), success=success, terminated=success)
 
     def close(self) -> None:
-        """Frees the scene."""
         if self._open:
             self._open = False
             self._env.close_env()

@@ -268,3 +268,9 @@ def test_a_full_disk_is_said_in_a_line(tmp_path, monkeypatch, policy, error, to)
         convert([run, str(tmp_path / "never"), "--to", to])
     assert ".part" not in str(caught.value)
     assert not (tmp_path / "never").exists()
+
+
+def test_a_run_whose_model_is_no_section_is_refused(tmp_path, policy):
+    run = run_of(tmp_path, policy, "mlp_policy")
+    with pytest.raises(CheckpointError, match=r"actor\.model: expected a mapping, found str"):
+        find_source(run)

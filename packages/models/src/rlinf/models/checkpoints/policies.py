@@ -116,47 +116,53 @@ def load_policy(
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class _Description:
+class Description:
     """What a folder says of the policy whose weights it has."""
 
     place: str
-    model_type: object = None
+    model_type: Any = None
     params: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
     version: int = 0
     reads_itself: bool = False
     """Whether the architecture reads the folder, weights and all."""
 
 
-def _description(path: Path) -> _Description:
-    checkpoint = newest_checkpoint(path)
-    run = read_json(checkpoint / CONFIG).get("actor") if checkpoint is not None else None
-    if checkpoint is not None and isinstance(run, dict):
-        return _of_run(checkpoint, cast("dict[str, Any]", run))
+def _description(path: Path) -> Description:
+    run = described_run(newest_checkpoint(path))
+    if run is not None:
+        return run
     file = path / CONFIG
     content = read_json(file)
     if not content:
-        return _Description(place=str(path))
+        return Description(place=str(path))
     if content.get("format") != FORMAT:
         # transformers writes `model_type`, LeRobot `type`.
         name = content.get("model_type") or content.get("type")
-        return _Description(place=str(file), model_type=name, params={"model_path": str(path)}, reads_itself=True)
+        return Description(place=str(file), model_type=name, params={"model_path": str(path)}, reads_itself=True)
     if content.get("format_version") != FORMAT_VERSION:
         found = f"expected version {FORMAT_VERSION} of the format, found {content.get('format_version')!r}"
         raise CheckpointError(str(file), found, "Use the rlinf-models that wrote it.")
     version = int(content.get("version", 0))
-    return _Description(place=str(file), model_type=content.get("model_type"), params=content.get("config", {}), version=version)
+    return Description(place=str(file), model_type=content.get("model_type"), params=content.get("config", {}), version=version)
 
 
-def _of_run(checkpoint: Path, actor: Mapping[str, Any]) -> _Description:
-    """`actor` of the configuration of a run, one of whose checkpoints this is."""
-    model: Any = actor.get("model")
+def described_run(checkpoint: Path | None) -> Description | None:
+    """What the configuration of a run says of the policy, if this is one of its checkpoints.
+
+    Raises:
+        CheckpointError: it says it in a way that is none.
+    """
+    actor: Any = None if checkpoint is None else read_json(checkpoint / CONFIG).get("actor")
+    if checkpoint is None or not isinstance(actor, Mapping):
+        return None
+    model: Any = cast("Mapping[str, Any]", actor).get("model", {})
     place = f"{checkpoint / CONFIG}: actor.model"
     if not isinstance(model, Mapping):
         raise CheckpointError(place, f"expected a mapping, found {type(model).__name__}", "Use another checkpoint.")
     fields = cast("Mapping[str, Any]", model)
     params = {key: value for key, value in fields.items() if key != "model_type"}
     version = int(read_json(checkpoint / "state.json").get("version", 0))
-    return _Description(place=place, model_type=fields.get("model_type"), params=params, version=version)
+    return Description(place=place, model_type=fields.get("model_type"), params=params, version=version)
 
 
 def _described(policy: BasePolicy, config: Any, model_type: str | None) -> str:

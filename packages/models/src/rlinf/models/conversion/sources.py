@@ -17,7 +17,7 @@ from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.core.registry import WEIGHT_LAYOUTS
 from rlinf.models.checkpoints.json_files import read_json
 from rlinf.models.checkpoints.loading import CONFIG
-from rlinf.models.checkpoints.policies import FORMAT
+from rlinf.models.checkpoints.policies import FORMAT, described_run
 from rlinf.models.checkpoints.tensors import read_tensors
 
 Kind = Literal["run", "policy", "weights", "huggingface", "lerobot", "layout"]
@@ -87,11 +87,9 @@ def find_source(path: Path) -> Source:
         if given.is_dir() and layout.recognizes(given):
             return Source(kind="layout", path=given, layout=name)
     checkpoint = newest_checkpoint(given)
-    if checkpoint is not None and isinstance(read_json(checkpoint / CONFIG).get("actor"), dict):
-        model: Any = read_json(checkpoint / CONFIG)["actor"].get("model", {})
-        params = {key: value for key, value in cast("dict[str, Any]", model).items() if key != "model_type"}
-        version = int(read_json(checkpoint / "state.json").get("version", 0))
-        return Source(kind="run", path=checkpoint, model_type=model.get("model_type"), params=params, version=version)
+    run = described_run(checkpoint)
+    if checkpoint is not None and run is not None:
+        return Source(kind="run", path=checkpoint, model_type=run.model_type, params=run.params, version=run.version)
     config = read_json(given / CONFIG)
     # One that was made of weights alone does not say what they are of.
     if config.get("format") == FORMAT and config.get("model_type"):

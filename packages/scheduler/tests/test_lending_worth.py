@@ -11,19 +11,9 @@ from lending_simulation import Simulated
 
 from rlinf.core.random import keyed_generator
 from rlinf.scheduler.lending import Demand, Forecast, Move, MovePolicy, Never
+from rlinf.scheduler.lending.policy import Phases
 from rlinf.scheduler.planner import LinearCost
 from rlinf.scheduler.planner.workload import Component
-
-
-class _Phases:
-    """The static collocated placement, to compare with: all devices change hands when the first of two stages is done."""
-
-    def next_move(self, demands: Sequence[Demand]) -> Move | None:
-        """Of the first device that has not changed yet."""
-        first, second = demands
-        if first.waiting or first.running or not first.devices:
-            return None
-        return Move(min(first.devices), first.name, second.name)
 
 
 def _steps(policy: MovePolicy, home: dict[str, range], sigma: float, *, move_s: float = 0.03, items: int = 64) -> float:
@@ -53,7 +43,7 @@ ALL = {"rollout": range(4)}
 
 def _best_static(sigma: float, *, move_s: float = 0.03) -> float:
     split = [_steps(Never(), {"rollout": range(k), "actor": range(k, 4)}, sigma, move_s=move_s) for k in (1, 2)]
-    return min(*split, _steps(_Phases(), ALL, sigma, move_s=move_s))
+    return min(*split, _steps(Phases(), ALL, sigma, move_s=move_s))
 
 
 def test_lending_beats_the_best_static_placement_where_lengths_differ() -> None:

@@ -41,6 +41,17 @@ class Never:
         return None
 
 
+class Phases:
+    """The static collocated placement, to compare with: all devices change hands when the first of two stages is done."""
+
+    def next_move(self, demands: Sequence[Demand]) -> Move | None:
+        """Of the first device that has not changed yet."""
+        first, second = demands
+        if first.waiting or first.running or not first.devices:
+            return None
+        return Move(min(first.devices), first.name, second.name)
+
+
 class Drained:
     """A device on which nothing is left goes to a stage where items wait. Items never leave a device before their end."""
 

@@ -271,7 +271,8 @@ class EnvSlot:
             problem = f"the policy makes actions of the shape {list(made)}, and the environment takes {list(taken)}"
             remedy = "Build it for the action of the EnvSpec that it is given: its answers are [B, K, *spec.action.shape]."
             raise ConfigError("actor.model.model_type", problem, remedy)
-        return np.clip(action, self._low, self._high)
+        # NumPy 1 refuses to clip without any bound.
+        return action if self._low is None and self._high is None else np.clip(action, self._low, self._high)
 
     def take_counts(self) -> Mapping[str, float]:
         """What the environments counted since the last call; see `HasCounts`."""

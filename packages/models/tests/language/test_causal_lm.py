@@ -325,7 +325,9 @@ def test_configurations_are_checked():
         ({"preset": "tiny", "temperature": 0.0}, ConfigError, "temperature"),
         ({"preset": "tiny", "logit_chunk": 0}, ConfigError, "logit_chunk"),
         ({"preset": "tiny", "architecture": "qwenn3"}, UnknownName, "Did you mean 'qwen3'"),
-        ({"preset": "tiny", "overrides": {"head_dim": 23}}, ConfigError, r"overrides: 'qwen3' can't have these values .*head_dim"),
+        ({"preset": "tiny", "overrides": {"rms_norm_eps": "x"}}, ConfigError, r"overrides: 'qwen3' can't have these values .*norm"),
+        ({"preset": "tiny", "overrides": {"hidden_size": -4}}, ConfigError, r"overrides: 'qwen3' can't be built .*negative dim"),
+        ({"preset": "tiny", "overrides": {"num_attention_heads": 0}}, ConfigError, r"overrides: 'qwen3' can't be built with these"),
         ({"preset": "tiny", "overrides": {"hiden_size": 3}}, UnknownName, "Did you mean 'hidden_size'"),
         ({"preset": "tiny", "attention": "flash_attention_2"}, ConfigError, "can't use flash_attention_2 here. Try eager"),
     ):

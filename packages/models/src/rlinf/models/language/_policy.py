@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar, cast
 import torch
 from torch import Tensor
 
-from rlinf.core.errors import CheckpointError, ConfigError
+from rlinf.core.errors import CheckpointError, ConfigError, error_text
 from rlinf.models.actor_config import folder_of
 from rlinf.models.heads import ValueHead
 from rlinf.models.language._folder import without_bar
@@ -127,11 +127,15 @@ def network_of(
                 network = getattr(_hf, auto).from_config(own, **arguments)
             else:
                 network = _load(getattr(_hf, auto), str(folder), own, arguments, may_miss)
-        except (ValueError, ImportError) as error:
+        except (ValueError, ImportError, RuntimeError, ArithmeticError, LookupError) as error:
+            kind = f"'{own.model_type}'"
             # transformers has no class of error for a kernel that is missing: only the text tells.
-            if "attention" not in str(error) and "flash" not in str(error).lower():
-                raise
-            raise ConfigError("attention", f"'{own.model_type}' can't use {config.attention} here", "Try eager.") from error
+            if isinstance(error, ValueError | ImportError) and ("attention" in str(error) or "flash" in str(error).lower()):
+                raise ConfigError("attention", f"{kind} can't use {config.attention} here", "Try eager.") from error
+            if folder is None and config.overrides:
+                problem = f"{kind} can't be built with these values ({error_text(error)})"
+                raise ConfigError("overrides", problem, "Change what does not fit.") from error
+            raise
     if config.gradient_checkpointing:
         # Newer transformers call it `activation_checkpointing_enable`; this name works in all that we support.
         # The re-entrant kind gives no gradient where no input wants one, as above a frozen embedding.

@@ -237,7 +237,7 @@ _engine("sglang", "packages/engines/tests/generation_sglang/platform_plugin")
 @nox.session(default=False)
 def lowest(session: nox.Session) -> None:
     """The lower bounds of direct dependencies, for every part; without the simulators, which pin what they need."""
-    extras = {**EXTRAS, "envs": ("search", "mcp", "reasoning-gym")}
+    extras = {**EXTRAS, "envs": ("search", "mcp", "reasoning-gym", "recording", "video")}
     editable = [f"packages/{part}" + (f"[{','.join(extras[part])}]" if part in extras else "") for part in PARTS]
     groups = ("--group=test", *(f"--group=packages/{part}/pyproject.toml:test" for part in PARTS))
     session.install("--resolution=lowest-direct", *groups, *(argument for path in editable for argument in ("-e", path)))

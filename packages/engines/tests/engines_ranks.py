@@ -15,6 +15,7 @@ from engines_text import OwnLoss, ToyWriter, sequence_loss, text_batch, token_lo
 from engines_toy import parts_of_rank, run_cases
 from forked_ranks import forked
 from safetensors.torch import save_file
+from torch.distributed.fsdp import FSDPModule
 from weight_sync_toy import ToyNetwork, exchange_at
 
 from rlinf.core import Weights
@@ -42,7 +43,9 @@ CASES: dict[str, FSDPTrainerConfig] = {
     "forked": FSDPTrainerConfig(fsdp_config=FSDPConfig(**SHARED)),
     "hybrid": FSDPTrainerConfig(fsdp_config=FSDPConfig(sharding_strategy="hybrid_shard", shard_group_size=2, **SHARED)),
 }
-ON_TWO = ["full_shard", "shard_grad_op", "packed", "recomputed", "no_shard", "offloaded", "frozen", "forked"]
+# Before 2.13 torch can't add zeros for weights that another rank used.
+FORKED = ["forked"] if hasattr(FSDPModule, "set_reduce_scatter_unused_params") else []
+ON_TWO = ["full_shard", "shard_grad_op", "packed", "recomputed", "no_shard", "offloaded", "frozen", *FORKED]
 ON_FOUR = ["full_shard", "packed", "hybrid"]
 MEETINGS = {"resizing": 8}
 """Where ranks meet in a case, if they do more often than four times."""

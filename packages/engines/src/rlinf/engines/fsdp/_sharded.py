@@ -66,7 +66,7 @@ class Sharded:
         self._ranks, self._touched = ranks, set[nn.Parameter]()
         # Rows may differ in what they touch: a rank adds zeros for what another used, or their messages would not fit each other.
         add_zeros: Callable[[bool], None] | None = getattr(self._root, "set_reduce_scatter_unused_params", None)
-        self._fills = self._world_size > 1 and add_zeros is not None  # torch 2.10 can't
+        self._fills = self._world_size > 1 and add_zeros is not None  # torch before 2.13 can't
         if self._fills and add_zeros is not None:
             add_zeros(True)
             for unit in (*ordered, module):

@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from rlinf.core.errors import ConfigError, UnknownName
 from rlinf.core.registry import ENVS, register_env
 from rlinf.core.testing.env import EnvContract
-from rlinf.envs import Custom, GroupReset, Tabletop
+from rlinf.envs import Custom, EnvPool, GroupReset, Tabletop
 from rlinf.envs.remote.spaces import read_space, write_space
 
 
@@ -331,3 +331,13 @@ def test_a_reward_that_is_no_number_and_a_missing_space_are_named():
 def test_the_place_of_a_class_that_is_no_environment_is_a_key_of_the_run():
     with pytest.raises(ConfigError, match=r"^env\.train\.env_type: expected a gymnasium"):
         Custom(env="builtins:dict").check("env.train.init_params")
+
+
+class Pendulums(EnvPool):
+    """A configuration of ours with a setting of somebody else's."""
+
+
+def test_a_class_that_derives_from_a_configuration_of_ours_is_made_as_that_is(monkeypatch):
+    monkeypatch.setattr(EnvPool, "check", lambda *_: None)
+    with pytest.raises(ConfigError, match=r"^env\.render: envpool's rendering is not supported"):
+        Pendulums(env_id="Pendulum-v1").make(1, max_episode_steps=None, ignore_terminations=False, render=True)

@@ -42,7 +42,9 @@ class SimulatorConfig(ABC):
             ConfigError: as `check`, or the simulator can't do what is asked.
         """
         self.check("env")
-        package, _, name = type(self).__module__.rpartition(".")
+        # A class of somebody's own that derives from a configuration is made as that is.
+        own = next(cls for cls in type(self).__mro__ if SimulatorConfig in cls.__bases__)
+        package, _, name = own.__module__.rpartition(".")
         maker = import_heavy(f"{package}._{name}")
         return maker.make(self, num_envs, max_episode_steps or self.episode_steps, ignore_terminations, render)
 

@@ -30,7 +30,7 @@ def test_where_a_fact_stands_does_not_tell_what_it_is() -> None:
     knowledge = read(Knowledge, {**said, **SIZES})
     task = MultiHop(knowledge=knowledge, hops=(1, 2), train=400, validation=64)
     places: defaultdict[str, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
-    for question in task.questions("train"):
+    for question in task.asked("train"):
         for station, relation, following in zip(
             question.stations, question.relations, (*question.stations[1:], question.answer), strict=True
         ):

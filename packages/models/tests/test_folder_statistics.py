@@ -89,6 +89,20 @@ def test_openvla(tmp_path, config, file):
     refused(r"unnorm_key: the statistics in .* are of 7 actions, and the environment takes 4", chosen, 4)
 
 
+@pytest.mark.parametrize(
+    ("config", "key", "value"),
+    [
+        *((config, "unnorm_key", "libero_spatial") for config in OPENVLA),
+        (PI0PolicyConfig, "asset_id", "libero"),
+        (GR00TPolicyConfig, "action_keys", ("arm",)),
+    ],
+)
+def test_what_of_a_folder_where_there_is_none(config, key, value):
+    with pytest.raises(ConfigError, match=rf"^{key}: .* is of a folder, and with preset 'tiny' none is read"):
+        config(preset="tiny", **{key: value})
+    config(preset="tiny", **{key: type(value)()})
+
+
 @pytest.mark.parametrize(("config", "name"), zip(OPENVLA, ["openvla", "openvla_oft"], strict=True))
 def test_openvla_without_any(tmp_path, config, name):
     bare = config(model_path=written(tmp_path, {"model_type": "openvla"}))

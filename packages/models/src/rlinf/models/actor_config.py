@@ -134,17 +134,26 @@ def is_numbered(action: ArraySpec) -> bool:
     return np.issubdtype(np.dtype(action.dtype), np.integer)
 
 
-def expect_source(preset: str | None, model_path: str | None) -> None:
+def expect_source(preset: str | None, model_path: str | None, **of_folder: object) -> None:
     """Refuses a model that is to be made at random and read from a folder, or neither.
 
+    Args:
+        preset: which sizes a model of random weights has.
+        model_path: the folder.
+        **of_folder: the values of keys that say what of the folder is used.
+
     Raises:
-        ConfigError: with both values.
+        ConfigError: with both values; or such a key is set, and there is no folder.
     """
     if (preset is None) == (model_path is None):
         found = f"expected exactly one of preset and model_path, found {preset!r} and {model_path!r}"
         raise ConfigError("preset", found, "Set preset: tiny to try it, or model_path to the folder of a checkpoint.")
     if preset not in (None, "tiny", "base"):
         raise ConfigError("preset", f"expected tiny or base, found '{preset}'")
+    for key, value in of_folder.items():
+        if preset is not None and value:
+            problem = f"{value!r} is of a folder, and with preset '{preset}' none is read"
+            raise ConfigError(key, problem, "Leave it out, or set model_path in place of preset.")
 
 
 def folder_of(path: str | None) -> Path | None:

@@ -76,7 +76,7 @@ class GR00TPolicyConfig:
     """Of the weights, but those of the critic and the noise network; the arithmetic of the flow is always fp32."""
 
     def __post_init__(self) -> None:
-        expect_source(self.preset, self.model_path)
+        expect_source(self.preset, self.model_path, state_keys=self.state_keys, action_keys=self.action_keys)
         most = math.inf if self._preset is None else self._preset.head.horizon
         expect_range("num_action_chunks", self.num_action_chunks, 1, most)
         expect_at_least("max_prompt_tokens", self.max_prompt_tokens, 1)

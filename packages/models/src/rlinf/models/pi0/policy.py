@@ -74,7 +74,7 @@ class PiConfig:
     """Adapters in the vision-language model, whose own weights are then frozen."""
 
     def __post_init__(self) -> None:
-        expect_source(self.preset, self.model_path)
+        expect_source(self.preset, self.model_path, asset_id=self.asset_id)
         horizon = self.horizon or (None if self._preset is None else self._preset.horizon)
         if self.num_action_chunks < 1 or (horizon is not None and horizon < self.num_action_chunks):
             found = f"expected 1 ≤ num_action_chunks ≤ horizon, found {self.num_action_chunks} and {horizon}"

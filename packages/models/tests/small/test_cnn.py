@@ -56,6 +56,18 @@ def test_contract(fields, observation):
     PolicyContract(policy=policy, spec=spec, as_array=torch.as_tensor, generator=seeded).run()
 
 
+def test_gradients_of_an_odd_number_of_images():
+    """A strided 1 × 1 convolution writes past its memory there, of which a process dies sooner or later."""
+    code = """
+import torch
+from rlinf.models.layers.resnet import SHAPES, ResNetEncoder
+encoder, images = ResNetEncoder(SHAPES["tiny"]), torch.randint(256, (7, 32, 32, 3), dtype=torch.uint8)
+for _ in range(60):
+    encoder(images).square().mean().backward()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
+
+
 def test_the_base_network_is_resnet_10():
     shape = SHAPES["base"]
     with torch.device("meta"):

@@ -7,6 +7,7 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import max_pool2d
 
 from rlinf.core.errors import ConfigError
 from rlinf.models.layers.choices import Pooling
@@ -32,6 +33,28 @@ SHAPES: dict[str, ResNetShape] = {
 }
 
 
+class Projection(nn.Conv2d):
+    """A 1 × 1 convolution of every `step`-th place.
+
+    With a stride of its own it would be the same sum, but oneDNN's gradient of that writes past its memory where there are fewer
+    channels than a vector register holds (uxlfoundation/oneDNN#6035): with an odd number of rows processes die of it.
+
+    Args:
+        size_in: channels of x.
+        size_out: channels of y.
+        step: by how much y is smaller.
+    """
+
+    def __init__(self, size_in: int, size_out: int, step: int) -> None:
+        super().__init__(size_in, size_out, 1, bias=False)
+        self.step = step
+
+    def forward(self, input: Tensor) -> Tensor:
+        """`[n, C′, H′, W′]` of `[n, C, H, W]`."""
+        # A pool of one place each, whose gradient costs less than that of a slice.
+        return super().forward(max_pool2d(input, 1, self.step))
+
+
 class BasicBlock(nn.Module):
     """y = relu(f(x) + x), f two 3 × 3 convolutions; x is projected where the shapes differ.
 
@@ -52,8 +75,7 @@ class BasicBlock(nn.Module):
         self.norm2 = nn.GroupNorm(_GROUPS, size_out)
         self.project: nn.Module = nn.Identity()
         if stride != 1 or size_in != size_out:
-            project = nn.Conv2d(size_in, size_out, 1, stride, bias=False)
-            self.project = nn.Sequential(project, nn.GroupNorm(_GROUPS, size_out))
+            self.project = nn.Sequential(Projection(size_in, size_out, stride), nn.GroupNorm(_GROUPS, size_out))
 
     def forward(self, x: Tensor) -> Tensor:
         """`[n, C′, H′, W′]` of `[n, C, H, W]`."""

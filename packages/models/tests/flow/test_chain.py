@@ -123,6 +123,8 @@ def test_one_step():
         {"num_steps": 1, "noise_method": "flow_cps"},
         {"noise_level": 0.0},
         {"noise_anneal": (0.7, 0.0, 10)},
+        {"noise_anneal": (0.7, 0.5, 10), "noise_level": 0.5},
+        {"noise_anneal": (0.7, 0.5, -1)},
         {"noise_logvar_range": (0.2, 0.1)},
     ],
 )

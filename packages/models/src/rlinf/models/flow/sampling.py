@@ -23,8 +23,8 @@ class FlowSampling:
     """K, denoising steps from noise to a chunk of actions; more are more exact, and each is one pass of the network."""
     noise_method: NoiseMethod = "flow_sde"
     """How a step of mode "train" is made stochastic; mode "eval" is always the ODE."""
-    noise_level: float = 0.5
-    """η of flow_sde and flow_cps; flow_noise has a network instead."""
+    noise_level: float | None = None
+    """η of flow_sde and flow_cps where it is constant, 0.5 if None; flow_noise has a network instead."""
     noise_anneal: tuple[float, float, int] | None = None
     """η at the first iteration, η at the end, and iterations between the two, on a line; None for a constant η."""
     joint_logprob: bool = False
@@ -51,19 +51,22 @@ class FlowSampling:
         if self.num_steps < 1 or self.random_steps < 1:
             least = 1 + self.num_steps - self.random_steps
             raise ConfigError("num_steps", f"expected at least {least} with these options, found {self.num_steps}")
-        for level in (self.noise_level, *(self.noise_anneal or ())[:2]):
+        if self.noise_level is not None and self.noise_anneal is not None:
+            found = f"{self.noise_level} is constant, and noise_anneal {list(self.noise_anneal)} changes it"
+            raise ConfigError("noise_level", found, "Set noise_anneal to null, or leave noise_level out.")
+        *levels, steps = self._levels
+        for level in levels:
             expect_range("noise_level", level, 0.0, 100.0)
-        if self.noise_anneal is not None and self.noise_anneal[2] < 0:
-            raise ConfigError("noise_anneal", f"expected iterations from 0 on, found {self.noise_anneal[2]}")
+        if steps < 0:
+            raise ConfigError("noise_anneal", f"expected iterations from 0 on, found {steps}")
         if self.likelihood == "matching" and (self.noise_method != "flow_ode" or self.joint_logprob):
             found = f"'matching' judges what the ODE makes, found noise_method {self.noise_method}"
             found += " with joint_logprob" if self.joint_logprob else ""
             raise ConfigError("likelihood", found, "Set noise_method: flow_ode and joint_logprob: false.")
         expect_at_least("matching_draws", self.matching_draws, 1)
         expect_range("noise_logvar_range", self.noise_logvar_range[1], 0.0, 100.0)
-        least_level = min((self.noise_anneal or (self.noise_level,))[:2])
-        if least_level <= 0.0 and self.noise_method != "flow_ode":
-            raise ConfigError("noise_level", f"expected more than 0, found {least_level}", "Use flow_ode for no noise.")
+        if min(levels) <= 0.0 and self.noise_method != "flow_ode":
+            raise ConfigError("noise_level", f"expected more than 0, found {min(levels)}", "Use flow_ode for no noise.")
         low, high = self.noise_logvar_range
         if not 0.0 < low <= high:
             raise ConfigError("noise_logvar_range", f"expected 0 < low ≤ high, found {list(self.noise_logvar_range)}")
@@ -76,7 +79,11 @@ class FlowSampling:
 
     def level(self, step: int) -> float:
         """η at a training iteration, counted from 0."""
-        if self.noise_anneal is None:
-            return self.noise_level
-        start, end, steps = self.noise_anneal
+        start, end, steps = self._levels
         return start + (end - start) * min(1.0, max(0, step) / max(1, steps))
+
+    @property
+    def _levels(self) -> tuple[float, float, int]:
+        """η at the first iteration, at the end, and iterations between the two."""
+        constant = 0.5 if self.noise_level is None else self.noise_level
+        return self.noise_anneal or (constant, constant, 0)

@@ -33,28 +33,6 @@ SHAPES: dict[str, ResNetShape] = {
 }
 
 
-class Projection(nn.Conv2d):
-    """A 1 × 1 convolution of every `step`-th place.
-
-    With a stride of its own it would be the same sum, but oneDNN's gradient of that writes past its memory where there are fewer
-    channels than a vector register holds (uxlfoundation/oneDNN#6035): with an odd number of rows processes die of it.
-
-    Args:
-        size_in: channels of x.
-        size_out: channels of y.
-        step: by how much y is smaller.
-    """
-
-    def __init__(self, size_in: int, size_out: int, step: int) -> None:
-        super().__init__(size_in, size_out, 1, bias=False)
-        self.step = step
-
-    def forward(self, input: Tensor) -> Tensor:
-        """`[n, C′, H′, W′]` of `[n, C, H, W]`."""
-        # A pool of one place each, whose gradient costs less than that of a slice.
-        return super().forward(max_pool2d(input, 1, self.step))
-
-
 class BasicBlock(nn.Module):
     """y = relu(f(x) + x), f two 3 × 3 convolutions; x is projected where the shapes differ.
 
@@ -73,14 +51,18 @@ class BasicBlock(nn.Module):
         self.norm1 = nn.GroupNorm(_GROUPS, size_out)
         self.conv2 = nn.Conv2d(size_out, size_out, 3, 1, 1, bias=False)
         self.norm2 = nn.GroupNorm(_GROUPS, size_out)
+        self.stride = stride
         self.project: nn.Module = nn.Identity()
         if stride != 1 or size_in != size_out:
-            self.project = nn.Sequential(Projection(size_in, size_out, stride), nn.GroupNorm(_GROUPS, size_out))
+            self.project = nn.Sequential(nn.Conv2d(size_in, size_out, 1, bias=False), nn.GroupNorm(_GROUPS, size_out))
 
     def forward(self, x: Tensor) -> Tensor:
         """`[n, C′, H′, W′]` of `[n, C, H, W]`."""
         y = torch.relu(self.norm1(self.conv1(x)))
-        return torch.relu(self.norm2(self.conv2(y)) + self.project(x))
+        # Every place that a stride of the projection's own would take (pools of one place). oneDNN's gradient of that writes past
+        # its memory where there are fewer channels than a register has room for (uxlfoundation/oneDNN#6035): processes die of it.
+        taken = x if self.stride == 1 else max_pool2d(x, 1, self.stride)
+        return torch.relu(self.norm2(self.conv2(y)) + self.project(taken))
 
 
 class ResNetEncoder(nn.Module):

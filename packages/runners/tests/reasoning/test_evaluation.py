@@ -3,7 +3,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -14,6 +14,7 @@ from rlinf.core.registry import TASKS
 from rlinf.runners.checkpoints.run_folder import RunFolder
 from rlinf.runners.evaluation.command import parse_evaluation
 from rlinf.runners.evaluation.policy import EvaluatedPolicy
+from rlinf.runners.reasoning.assembly import evaluated
 from rlinf.runners.reasoning.evaluation import (
     Evaluated,
     ReasoningEvalRunner,
@@ -116,6 +117,19 @@ def test_what_was_measured_is_written_before_anything_is_closed(
     with pytest.raises(WorkerError):
         trained._finish(quiet, tmp_path)
     assert trained.folder.summary.is_file()
+
+
+def test_another_protocol_than_the_published_one_is_refused_before_a_worker_starts(
+    reasoning_data: dict[str, Any], tmp_path: Path
+) -> None:
+    cfg, nothing = read_reasoning(reasoning_data), SimpleNamespace()
+    policy = EvaluatedPolicy(name="weights", checkpoint_file=None, state={}, parent=tmp_path)
+    published = problem_protocol(cfg, [0, 2], final=True)
+    with pytest.raises(TypeError, match="'rollout' and 'reward'"):
+        evaluated(cfg, cast("Any", nothing), replace(policy, published=published), {})
+    for other in (replace(published, samples=published.samples + 1), replace(published, problems=tuple(range(10)))):
+        with pytest.raises(ConfigError, match=r"^--protocol: expected"):
+            evaluated(cfg, cast("Any", nothing), replace(policy, published=other), {})
 
 
 def test_as_many_problems_as_are_asked_for(reasoning_data: dict[str, Any], tmp_path: Path) -> None:

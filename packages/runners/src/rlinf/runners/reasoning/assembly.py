@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rlinf.core.evaluation import ProblemProtocol
 from rlinf.core.protocols import Cluster, WorkerGroup
 from rlinf.core.worker import Worker
 from rlinf.runners.checkpoints.run_folder import RunFolder
 from rlinf.runners.evaluation.policy import EvaluatedPolicy
-from rlinf.runners.reasoning.evaluation import ReasoningEvalRunner
+from rlinf.runners.evaluation.published import expect_protocol
+from rlinf.runners.reasoning.evaluation import ReasoningEvalRunner, evaluated_protocol
 from rlinf.runners.reasoning.runner import ReasoningRunner
 from rlinf.runners.reasoning.schema import ReasoningConfig
 from rlinf.runners.sft.schema import SFTConfig
@@ -24,7 +26,14 @@ def evaluated(
     workers: Mapping[str, type[Worker]],
     supervisors: Mapping[str, Any] | None = None,
 ) -> ReasoningEvalRunner:
-    """Launches rollout and reward workers of these classes; the warm start of a recipe is training, and left out."""
+    """Launches rollout and reward workers of these classes; the warm start of a recipe is training, and left out.
+
+    Raises:
+        ConfigError: it would measure something else than the protocol that is repeated.
+    """
+    if isinstance(policy.published, ProblemProtocol):
+        # All but the problems, of which workers find out whose prompts fit.
+        expect_protocol(policy.published, evaluated_protocol(cfg, policy, policy.published.problems))
     return ReasoningEvalRunner(cfg=cfg, policy=policy, **launch_all(cfg, cluster, workers, supervisors=supervisors))
 
 

@@ -64,6 +64,11 @@ def problem_protocol(cfg: ReasoningConfig, problems: Sequence[int], *, final: bo
     )
 
 
+def evaluated_protocol(cfg: ReasoningConfig, policy: EvaluatedPolicy, problems: Sequence[int]) -> ProblemProtocol:
+    """What an evaluation without training measures: as the last one of a run, but for what is changed of the policy."""
+    return replace(problem_protocol(cfg, problems, final=True), model=policy.changed(cfg.source))
+
+
 def by_content(data: Mapping[str, Any], task: TaskConfig, split: Split) -> dict[str, Any]:
     """The section `data` with what its problems are in place of where they come from; see `HasFingerprint`."""
     if not isinstance(task, HasFingerprint):
@@ -95,15 +100,12 @@ class ReasoningEvaluator:
     def __init__(self, cfg: ReasoningConfig, jobs: GenerationJobs) -> None:
         self._cfg, self._jobs = cfg, jobs
         self._runs = 0
-        self._problems: Sequence[int] = range(held_out(cfg))
-
-    def keep(self, problems: Sequence[int]) -> None:
-        """Asks only these problems from now on."""
-        self._problems = problems
+        self.problems: Sequence[int] = range(held_out(cfg))
+        """Those that may be asked."""
 
     def protocol(self, *, final: bool) -> ProblemProtocol:
         """What an evaluation measures; see `problem_protocol`."""
-        return problem_protocol(self._cfg, self._problems, final=final)
+        return problem_protocol(self._cfg, self.problems, final=final)
 
     def run(self, protocol: ProblemProtocol) -> Evaluated:
         """Has every problem of a protocol answered, spread over the rollout workers."""
@@ -196,12 +198,12 @@ class ReasoningEvalRunner:
         """Builds generators and rewards, and loads the weights."""
         self.phases.wait(self.rollout.init_worker(self.topology), self.reward.init_worker(self.topology))
         (found,) = self.phases.wait(self.rollout.measure_prompts((_SPLIT,)))
-        self.evaluator.keep(fitting_prompts(self.cfg, found)[_SPLIT].numbers)
+        self.evaluator.problems = fitting_prompts(self.cfg, found)[_SPLIT].numbers
         self.phases.wait(self.rollout.load_weights(self.policy.checkpoint_file, self.policy.step))
 
     def run(self) -> EvalReport[ProblemResult]:
         """Has the problems of the last evaluation answered, and writes the report and what was answered."""
-        protocol = replace(self.evaluator.protocol(final=True), model=self.policy.changed(self.cfg.source))
+        protocol = evaluated_protocol(self.cfg, self.policy, self.evaluator.problems)
         # Only here, as which problems are asked depends on the prompts that rollout workers have measured.
         expect_protocol(self.policy.published, protocol)
         sys.stderr.write(f"{evaluation_begins(protocol)}\n")

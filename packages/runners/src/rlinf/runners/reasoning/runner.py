@@ -155,7 +155,7 @@ class ReasoningRunner:
         (found,) = self.phases.wait(self.rollout.measure_prompts(("train", "validation")))
         prompts = fitting_prompts(self.cfg, found)
         self.source.keep(prompts["train"].numbers)
-        self.evaluator.keep(prompts["validation"].numbers)
+        self.evaluator.problems = prompts["validation"].numbers
         self.prompts = prompts["train"]
         for each in prompts.values():
             if each.told:

@@ -159,8 +159,9 @@ def test_replayed_sequences_have_the_log_probabilities_of_the_rollout(app: Any) 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_residual_network_learns_to_reach_from_pictures(app: Any) -> None:
+@pytest.mark.parametrize("recipe", ["tabletop_cnn_ppo", "tabletop_cma_ppo"])
+def test_a_network_that_sees_learns_to_reach_from_pictures(app: Any, recipe: str) -> None:
     one_process = ("cluster.backend=local", 'cluster.component_placement.actor="0"', "runner.logger.logger_backends=[]")
-    code, said = app.train_here("--config-name", "tabletop_cnn_ppo", *one_process, "env.eval.video_cfg.save_video=false")
+    code, said = app.train_here("--config-name", recipe, *one_process, "env.eval.video_cfg.save_video=false")
     assert code == 0, said
-    assert json.loads((app.logs / "tabletop_cnn_ppo/summary.json").read_text())["eval/success_once"] >= 0.9
+    assert json.loads((app.logs / f"{recipe}/summary.json").read_text())["eval/success_once"] >= 0.9

@@ -134,26 +134,17 @@ def is_numbered(action: ArraySpec) -> bool:
     return np.issubdtype(np.dtype(action.dtype), np.integer)
 
 
-def expect_source(preset: str | None, model_path: str | None, **of_folder: object) -> None:
+def expect_source(preset: str | None, model_path: str | None) -> None:
     """Refuses a model that is to be made at random and read from a folder, or neither.
 
-    Args:
-        preset: which sizes a model of random weights has.
-        model_path: the folder.
-        **of_folder: the values of keys that say what of the folder is used.
-
     Raises:
-        ConfigError: with both values; or such a key is set, and there is no folder.
+        ConfigError: with both values.
     """
     if (preset is None) == (model_path is None):
         found = f"expected exactly one of preset and model_path, found {preset!r} and {model_path!r}"
         raise ConfigError("preset", found, "Set preset: tiny to try it, or model_path to the folder of a checkpoint.")
     if preset not in (None, "tiny", "base"):
         raise ConfigError("preset", f"expected tiny or base, found '{preset}'")
-    for key, value in of_folder.items():
-        if preset is not None and value:
-            problem = f"{value!r} is of a folder, and with preset '{preset}' none is read"
-            raise ConfigError(key, problem, "Leave it out, or set model_path in place of preset.")
 
 
 def folder_of(path: str | None) -> Path | None:
@@ -173,19 +164,23 @@ def check_model_path(path: str | None, place: str) -> None:
         raise ConfigError(f"{place}.model_path", f"expected the folder of a model at '{path}', found {found}", "Download it first.")
 
 
-def check_vla(path: str | None, place: str) -> None:
+def check_vla(path: str | None, place: str, **of_folder: object) -> None:
     """Refuses what every vision-language-action model does before it is built; loads none.
 
     Args:
         path: of its folder; None: its weights are random.
         place: of its configuration.
+        **of_folder: the values of keys that say what of the folder is used.
 
     Raises:
         MissingExtra: transformers is not installed.
-        ConfigError: there is no such folder.
+        ConfigError: there is no such folder; or none is named, and such a key is set.
     """
     require_modules("transformers", "tokenizers", place=f"{place}.model_type", extra="rlinf-models[vla]")
     check_model_path(path, place)
+    for key, value in of_folder.items():
+        if path is None and value:
+            raise ConfigError(f"{place}.{key}", f"{value!r} is of a folder, and none is read", "Leave it out, or set model_path.")
 
 
 def check_log_std(init: float | None, bounds: tuple[float, float] | None = None) -> None:

@@ -76,7 +76,7 @@ class GR00TPolicyConfig:
     """Of the weights, but those of the critic and the noise network; the arithmetic of the flow is always fp32."""
 
     def __post_init__(self) -> None:
-        expect_source(self.preset, self.model_path, state_keys=self.state_keys, action_keys=self.action_keys)
+        expect_source(self.preset, self.model_path)
         most = math.inf if self._preset is None else self._preset.head.horizon
         expect_range("num_action_chunks", self.num_action_chunks, 1, most)
         expect_at_least("max_prompt_tokens", self.max_prompt_tokens, 1)
@@ -107,9 +107,9 @@ class GR00TPolicyConfig:
 
         Raises:
             MissingExtra: transformers is not installed.
-            ConfigError: there is no such folder.
+            ConfigError: there is no such folder, or none, and `state_keys` or `action_keys` are of one.
         """
-        check_vla(self.model_path, place)
+        check_vla(self.model_path, place, state_keys=self.state_keys, action_keys=self.action_keys)
 
     def check_tasks(self, texts: Sequence[str], place: str, spec: EnvSpec | None = None) -> None:
         """Refuses prompts that are longer than `max_prompt_tokens`; see `rlinf.core.declarations.ChecksTasks`.

@@ -80,7 +80,7 @@ class ReadsFolder:
             MissingExtra: transformers is not installed.
             ConfigError: there is no such folder, or no such dataset in it.
         """
-        check_vla(self.model_path, place)
+        check_vla(self.model_path, place, unnorm_key=self.unnorm_key)
         folder = folder_of(self.model_path)
         if folder is not None:
             checked_key(folder, self.unnorm_key, place)

@@ -60,7 +60,7 @@ class OpenVLAPolicyConfig(ReadsFolder):
     """Adapters on the vision-language model."""
 
     def __post_init__(self) -> None:
-        expect_source(self.preset, self.model_path, unnorm_key=self.unnorm_key)
+        expect_source(self.preset, self.model_path)
         expect_at_least("num_action_chunks", self.num_action_chunks, 1)
         check_sampling(self.temperature, self.temperature_eval, self.top_k)
         expect_at_least("n_action_bins", self.n_action_bins, 2)

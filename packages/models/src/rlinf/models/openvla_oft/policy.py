@@ -70,7 +70,7 @@ class OpenVLAOFTPolicyConfig(ReadsFolder):
     """Adapters in the vision-language model, frozen beneath them; heads, proprioception and FiLM are trained as a whole."""
 
     def __post_init__(self) -> None:
-        expect_source(self.preset, self.model_path, unnorm_key=self.unnorm_key)
+        expect_source(self.preset, self.model_path)
         for name in ("num_action_chunks", "num_images_in_input"):
             expect_at_least(name, getattr(self, name), 1)
         check_sampling(self.temperature, 0.0, self.top_k)

@@ -74,7 +74,7 @@ class PiConfig:
     """Adapters in the vision-language model, whose own weights are then frozen."""
 
     def __post_init__(self) -> None:
-        expect_source(self.preset, self.model_path, asset_id=self.asset_id)
+        expect_source(self.preset, self.model_path)
         horizon = self.horizon or (None if self._preset is None else self._preset.horizon)
         if self.num_action_chunks < 1 or (horizon is not None and horizon < self.num_action_chunks):
             found = f"expected 1 ≤ num_action_chunks ≤ horizon, found {self.num_action_chunks} and {horizon}"
@@ -127,7 +127,7 @@ class PiConfig:
 
     def check(self, place: str) -> None:
         """As `check_vla`; and refuses a folder of another model, and statistics that are not in it."""
-        check_vla(self.model_path, place)
+        check_vla(self.model_path, place, asset_id=self.asset_id)
         folder = folder_of(self.model_path)
         if folder is not None:
             path = folder / "config.json"

@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -98,3 +100,30 @@ def test_micro_batches_never_change_the_step(sizes):
         assert found["gap"].weight == expected["gap"].weight
     for name, tensor in whole.weights().tensors.items():
         torch.testing.assert_close(split.weights().tensors[name], tensor, atol=1e-6, rtol=0)
+
+
+LATE = """
+import os
+import torch
+import torch.distributed as dist
+from rlinf.engines.ranks import join
+
+ranks = join(0, 1, "", device=torch.device("cpu"), timeout_s=60, grouped=True)
+kept = dist.group.WORLD
+for _ in range(2):
+    dist.all_reduce(torch.ones(1))
+core = {min(os.sched_getaffinity(0))}
+for thread in map(int, os.listdir("/proc/self/task")):
+    os.sched_setaffinity(thread, core)
+    if thread != os.getpid():
+        os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
+dist.all_reduce(torch.ones(1))
+ranks.leave()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="chooses who gets the core, as Linux can")
+def test_a_process_may_end_right_after_its_ranks():
+    """Gloo's threads get no core while the process wants it, and the group outlives `leave`, as FSDP's tensors keep it."""
+    ended = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, check=False, timeout=240)
+    assert ended.returncode == 0, ended.stderr

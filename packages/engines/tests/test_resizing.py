@@ -48,7 +48,8 @@ print(json.dumps({"compiler": compiler, "first move": len(set(sys.modules) - bef
 def imported():
     """What a process of its own imports: a trainer that steps, and once it is prepared its first move."""
     command = [sys.executable, "-c", IMPORTED]
-    ended = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True, timeout=240)
+    ended = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False, timeout=240)
+    assert ended.returncode == 0, ended.stderr
     # Older versions of torch write of their connections there, too.
     return json.loads(ended.stdout.splitlines()[-1])
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
+from pathlib import Path
+from time import monotonic, sleep
 from typing import Any, cast
 
 import torch
@@ -134,7 +137,31 @@ class Ranks:
         if self.alone:
             _SINGLES.pop()
         if dist.is_initialized() and not _SINGLES:
+            _await_gloo()
             dist.destroy_process_group()
+
+
+def _await_gloo() -> None:
+    """Waits until gloo's threads have let go of the tensors of their last operations, for at most 10 seconds.
+
+    They do so after the caller has its result, and need Python's lock for it; where they come to it only while the interpreter
+    ends, the process aborts (pytorch/pytorch#190489). Ending the group joins them, but tensors that FSDP shares keep the group.
+    """
+    deadline = monotonic() + 10
+    quiet = 0
+    # One that waits for Python's lock seems idle, too; but it gets the lock while we sleep.
+    while quiet < 2 and monotonic() < deadline:
+        sleep(0.001)
+        quiet = 0 if any(_gloo_works()) else quiet + 1
+
+
+def _gloo_works() -> Iterator[bool]:
+    """Of each of gloo's threads, whether it runs or wants to; Linux says it."""
+    for thread in Path("/proc/self/task").glob("*/stat"):
+        with suppress(OSError):  # a thread that has ended
+            name, _, state = thread.read_text().partition("(")[2].rpartition(") ")
+            if name == "pt_gloo_runloop":
+                yield state[0] != "S"
 
 
 _SINGLES: list[int] = []

@@ -340,9 +340,11 @@ def test_processes_end_by_themselves_when_their_parent_was_killed(strange):
     close_shared_pool()
 
 
-def test_what_can_not_be_sent_is_refused_with_a_way_out(strange, pool):
+def test_what_can_not_be_sent_is_refused_with_a_way_out(strange, pool, monkeypatch):
     with pytest.raises(ConfigError, match="define it at the top of a module"):
         score(Verified(lambda c, a: 1.0), ["a"], ["a"], pool=pool)
+    monkeypatch.setitem(sys.modules, "of_this_process", sys.modules[__name__])
+    monkeypatch.setattr(_here, "__module__", "of_this_process")
     with pytest.raises(ConfigError, match="can't be loaded in a worker process"):
         VerifierPool(1).run(Task(_here), [("a", "a")], name="mine")
 
@@ -372,11 +374,7 @@ def test_a_process_that_does_not_start_is_an_error_not_a_score(folder, monkeypat
 
 @pytest.mark.parametrize(
     ("completions", "answers", "message"),
-    [
-        (["a"], [], r"ExactMatch\(answers\): expected 1, one for each completion, found 0"),
-        ("a", ["a"], r"ExactMatch\(completions\)"),
-        (["a"], "a", r"ExactMatch\(answers\)"),
-    ],
+    [(["a"], [], r"\(answers\): expected 1, one for each completion"), ("a", ["a"], r"\(compl"), (["a"], "a", r"\(answers")],
 )
 def test_pairs_that_do_not_go_together(completions, answers, message):
     with pytest.raises(ShapeError, match=message):

@@ -34,6 +34,11 @@ SOON_S = 45.0
 """What the driver may take to learn of a failure."""
 
 
+def strange() -> Any:
+    """What can be pickled, and not be read again."""
+    return type("Strange", (), {"__reduce__": lambda _: (__import__, ("no_such_module",))})()
+
+
 class Mortal(Worker):
     def __init__(self, born: str = "") -> None:
         if born:
@@ -85,7 +90,7 @@ class Mortal(Worker):
         return threading.Lock()
 
     def strange(self) -> Any:
-        return type("Strange", (), {"__reduce__": lambda _: (__import__, ("no_such_module",))})()
+        return strange()
 
     def strange_error(self) -> None:
         class Odd(Exception):
@@ -196,10 +201,12 @@ def test_what_a_call_raises_belongs_to_who_waits_for_it(group: Any) -> None:
         one.leave().wait()
     with pytest.raises(WorkerError, match=r"failed in fill\(\): MemoryError"):
         one.fill().wait()
-    with pytest.raises(WorkerError, match=r"failed in lock\(\): TypeError: cannot pickle '_thread.lock' object \(its arguments or"):
+    with pytest.raises(WorkerError, match=r"failed in lock\(\): TypeError: cannot pickle '_thread.lock' object \(its result can't"):
         one.lock().wait()
-    with pytest.raises(WorkerError, match=r"failed in strange\(\): .*no_such_module"):
+    with pytest.raises(WorkerError, match=r"failed in strange\(\): .*no_such_module.*\(its result can't"):
         one.strange().wait()
+    with pytest.raises(WorkerError, match=r"failed in sleep\(\): .*no_such_module.*\(an argument can't be sent"):
+        one.sleep(strange()).wait()
     with pytest.raises(WorkerError, match=r"failed in strange_error\(\): Odd: very") as caught:
         one.strange_error().wait()
     assert "in strange_error" in caught.value.remote_traceback

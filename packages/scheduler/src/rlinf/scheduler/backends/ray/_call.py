@@ -186,7 +186,9 @@ class RayCall:
         except RayError as error:
             cause = getattr(error, "cause", None) or error
             first = str(cause).strip().partition("\n")[0]
-            problem = f"{type(cause).__name__}: {first} (its arguments or its result can't be sent)"
+            # What a method raises is an outcome, so here something could not be sent; Ray says of arguments that it was they.
+            what = "an argument" if "input arguments" in str(error) else "its result"
+            problem = f"{type(cause).__name__}: {first} ({what} can't be sent)"
             # Ray's text has colours, and marks of columns whose lines it leaves out.
             frames = re.sub(r"\x1b\[\d+m|^ +\^+\n", "", str(error), flags=re.MULTILINE)
             self.end(error=WorkerError(info.group, info.rank, self.method, problem, remote_traceback=frames))

@@ -49,6 +49,9 @@ class OnDevice(Tensor):
             memo[id(self)] = torch.nn.Parameter(made, self.requires_grad) if isinstance(self, torch.nn.Parameter) else made
         return memo[id(self)]
 
+    def __reduce_ex__(self, _: Any) -> Any:
+        return OnDevice, (self.inner,)
+
     def __array__(self, *_: Any) -> Any:
         raise TypeError("can't convert a tensor of the other device to NumPy; use Tensor.cpu() first")
 
@@ -139,7 +142,9 @@ def install() -> None:
 
 
 if __name__ == "__main__":
-    install()
+    import other_device  # by this name its class can be pickled, while the script is `__main__`
+
+    other_device.install()
     sys.argv = sys.argv[1:]
-    with Device():
+    with other_device.Device():
         runpy.run_path(sys.argv[0], run_name="__main__")

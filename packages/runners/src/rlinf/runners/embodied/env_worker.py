@@ -124,8 +124,10 @@ class EnvWorker(Worker):
             slots = {str(env_slot.slot.index): env_slot.saved() for env_slot in self._env_slots}
             write_tree(episodes_file(folder, self.rank), slots)
 
+    @idempotent
     def load_checkpoint(self, folder: str) -> None:
         """Plays the episodes again that `save_checkpoint` has found under way."""
+        # A process that was started again under this call has none yet, and begins new ones when it is built anew.
         saved, restored = read_tree(episodes_file(folder, self.rank)), list[bool]()
         for env_slot in self._env_slots if self.cfg.env.train.auto_reset else ():
             of = saved.get(str(env_slot.slot.index), {"episode": ()})

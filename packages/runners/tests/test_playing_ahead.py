@@ -63,6 +63,7 @@ class Groups:
 
     name = "workers"
     world_size = 2
+    restarts = (0, 0)
 
     def __init__(self) -> None:
         self.asked: list[Any] = []

@@ -71,8 +71,9 @@ def restarting(group: Group) -> EnvRestarts:
     channels = Channels(requests=nowhere, answers=nowhere, trajectories=nowhere)
     group.restarts[1] -= 1
     restarts = EnvRestarts(cfg, cast("Any", group), cast("Any", group), channels)
-    restarts.connect(topology)
+    # It had been built, and the other one still was.
     group.restarts[1] += 1
+    restarts.connect(topology)
     return restarts
 
 

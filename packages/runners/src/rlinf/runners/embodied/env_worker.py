@@ -66,6 +66,8 @@ class EnvWorker(Worker):
     def init_worker(self, slots: Sequence[Slot]) -> EnvSpec:
         """Builds the training environments of those slots that are its own, and says what a policy must know of them."""
         own = [slot for slot in slots if slot.env_rank == self.rank]
+        self.close()
+        self._closed, self._prepared = False, None
         self._env_slots, spec = self._build(self.cfg.env.train, own, render=False)
         self._initial = InitialStates(self.cfg.env.train, self.cfg.runner.seed, self._env_slots[0].metadata)
         if told := unlike_members(self.cfg.env.train.group_size, self._env_slots[0].waived):
@@ -77,6 +79,7 @@ class EnvWorker(Worker):
         self._eval_env_slots, spec = self._build_evaluated(slots)
         return spec if self.cfg.env.same else described(self.cfg.env.train)
 
+    @idempotent
     def connect(self, topology: Topology, restarts: int = 0) -> None:
         """Learns of the other workers; needed before `interact` and `evaluate`.
 
@@ -89,6 +92,8 @@ class EnvWorker(Worker):
                 not the tasks and the initial states that are to be played.
         """
         self._topology, self._restarts = topology, restarts
+        if not (self._env_slots or self._eval_env_slots):
+            return  # a process that was started again meanwhile, which is built anew before it plays
         # The same environment is built when it is needed first; of another one it must be known before anything is trained.
         for env_slot in () if self.cfg.env.same else self._evaluated():
             check_evaluated(self.cfg, env_slot.spec, topology.spec)
@@ -127,7 +132,6 @@ class EnvWorker(Worker):
     @idempotent
     def load_checkpoint(self, folder: str) -> None:
         """Plays the episodes again that `save_checkpoint` has found under way."""
-        # A process that was started again under this call has none yet, and begins new ones when it is built anew.
         saved, restored = read_tree(episodes_file(folder, self.rank)), list[bool]()
         for env_slot in self._env_slots if self.cfg.env.train.auto_reset else ():
             of = saved.get(str(env_slot.slot.index), {"episode": ()})

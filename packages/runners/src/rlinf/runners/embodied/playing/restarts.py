@@ -91,14 +91,15 @@ class EnvRestarts:
         # Not those of the run, whose waits end in a rebuilding themselves.
         self._phases = Phases(cfg.runner.timeout_s)
         self._topology: Topology | None = None
-        self._built: list[int] = []
+        # Those before the workers are built: one that dies once it was, while others still are, is seen.
+        self._built = self._counted()
         """By env rank, how many restarts it has been built anew after."""
         self.dropped_episodes = 0
         """Episodes that were under way in environments when their process died, so far."""
 
     def connect(self, topology: Topology) -> None:
         """Says who the workers are, which have just been built."""
-        self._topology, self._built = topology, self._counted()
+        self._topology = topology
 
     @property
     def count(self) -> int:

@@ -6,11 +6,12 @@ They have the joints of the meshes, so that the shipped initial states fit; how 
 from __future__ import annotations
 
 import importlib.util
+import math
 from pathlib import Path
 
+BOWL = "stable_scanned_objects/akita_black_bowl"
 CYLINDERS = {
-    "stable_scanned_objects/akita_black_bowl": (0.05, 0.02, "0.1 0.1 0.1 1"),
-    "stable_scanned_objects/plate": (0.08, 0.01, "0.9 0.9 0.9 1"),
+    "stable_scanned_objects/plate": (0.06, 0.01, "0.9 0.9 0.9 1"),
     "stable_scanned_objects/glazed_rim_porcelain_ramekin": (0.04, 0.025, "0.8 0.7 0.6 1"),
     "stable_hope_objects/cookies": (0.03, 0.03, "0.7 0.4 0.2 1"),
 }
@@ -18,9 +19,36 @@ GROCERIES = "alphabet_soup bbq_sauce butter chocolate_pudding cream_cheese ketch
 CYLINDERS |= {f"stable_hope_objects/{name}": (0.02, 0.04, "0.2 0.5 0.2 1") for name in GROCERIES.split()}
 
 
-def geoms(kind, size, rgba, pos="0 0 0"):
-    shape = f'type="{kind}" size="{size}" pos="{pos}" rgba="{rgba}"'
-    return f'<geom {shape} group="0" density="200"/><geom {shape} group="1" contype="0" conaffinity="0" mass="0"/>'
+def geoms(kind, size, rgba, pos="0 0 0", quat="1 0 0 0", density=200, seen=None):
+    """What collides, and what is seen, which has the same shape if none is given."""
+    at = f'pos="{pos}" quat="{quat}" rgba="{rgba}"'
+    # Damped well, or a thing that the initial states drop would hop for seconds.
+    collides = (
+        f'<geom type="{kind}" size="{size}" {at} group="0" density="{density}" solref="0.02 3" condim="6" friction="1 0.02 0.01"/>'
+    )
+    shown = seen or f'type="{kind}" size="{size}"'
+    return f'{collides}<geom {shown} {at} group="1" contype="0" conaffinity="0" mass="0"/>'
+
+
+def cylinder(radius, height, rgba):
+    """Seen as a cylinder; a box, which lies still, to the simulator."""
+    return geoms("box", f"{radius} {radius} {height}", rgba, seen=f'type="cylinder" size="{radius} {height}"')
+
+
+def bowl(radius, height, rgba, walls=12, thickness=0.003):
+    """A bottom and a ring of walls, of which a gripper can take one."""
+    side = radius * math.tan(math.pi / walls)
+    inner = radius / math.sqrt(2)
+    parts = [geoms("box", f"{inner} {inner} {thickness}", rgba, f"0 0 {thickness - height}", density=1500)]
+    for wall in range(walls):
+        angle = 2 * math.pi * wall / walls
+        pos = f"{radius * math.cos(angle)} {radius * math.sin(angle)} 0"
+        parts.append(
+            geoms(
+                "box", f"{thickness} {side} {height}", rgba, pos, f"{math.cos(angle / 2)} 0 0 {math.sin(angle / 2)}", density=1500
+            )
+        )
+    return "".join(parts)
 
 
 def site(name, size, pos="0 0 0"):
@@ -71,10 +99,12 @@ def basket():
 
 def write_shapes(root):
     """Writes them to a folder, for `assets`."""
-    for path, (radius, height, rgba) in CYLINDERS.items():
+    shapes = {path: (cylinder(*size), *size[:2]) for path, size in CYLINDERS.items()}
+    shapes[BOWL] = (bowl(0.05, 0.02, "0.1 0.1 0.1 1"), 0.05, 0.02)
+    for path, (inside, radius, height) in shapes.items():
         name = path.rpartition("/")[2]
         (root / path).mkdir(parents=True)
-        (root / path / f"{name}.xml").write_text(thing(name, geoms("cylinder", f"{radius} {height}", rgba), radius, height))
+        (root / path / f"{name}.xml").write_text(thing(name, inside, radius, height))
     for folder in ("articulated_objects", "turbosquid_objects", "scenes"):
         (root / folder).mkdir()
     (root / "articulated_objects/wooden_cabinet.xml").write_text(cabinet())

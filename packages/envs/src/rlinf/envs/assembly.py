@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import gymnasium
+import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from numpy.typing import NDArray
 
 from rlinf.core.config import expect_at_least
 from rlinf.core.envs.chunks import MaskedActions
@@ -188,3 +190,11 @@ class _StandingStill:
 
     def step(self, action: object) -> tuple[Any, float, bool, bool, Infos]:
         return self.observation, 0.0, False, False, {}
+
+
+class ExpertVectorEnv(SequentialVectorEnv):
+    """The same for tasks that know what an expert would do: each has `expert_action() -> [A]`."""
+
+    def expert_actions(self) -> NDArray[np.float32]:
+        """`[N, A]`, what the expert does now."""
+        return np.stack([env.expert_action() for env in self.envs])

@@ -22,7 +22,8 @@ from rlinf.core.errors import ConfigError
 from rlinf.core.random import keyed_generator
 from rlinf.envs._task_pool import Pool, PooledTask, choose
 from rlinf.envs.adapters import observation_space, seeded
-from rlinf.envs.assembly import assemble_filmed
+from rlinf.envs.assembly import ExpertVectorEnv, assemble_filmed
+from rlinf.envs.libero._expert import expert_action
 from rlinf.envs.libero.libero import assets_folder, package_folder
 from rlinf.envs.rendering.mujoco import settle_rendering
 from rlinf.envs.robosuite._robosuite import WRIST, Cameras, forget, proprioception, quiet_import
@@ -48,6 +49,7 @@ def make(config: Libero, num_envs: int, limit: int, ignore_terminations: bool, r
         max_episode_steps=limit,
         frame=_Task.frame if native else None,
         schematic=config.suite if render else None,
+        vector=ExpertVectorEnv if config.has_expert else None,
     )
 
 
@@ -131,6 +133,10 @@ class _Task(PooledTask[_Simulation]):
         observation, _, success, _ = self.simulation.env.step(np.asarray(action, np.float64))
         success = bool(success)
         return self._observe(observation), float(success), success and self.terminates, False, {"success": success}
+
+    def expert_action(self) -> NDArray[np.float32]:
+        """`[7]`, what the scripted expert does now."""
+        return expert_action(self.simulation.env.env)
 
     def frame(self, camera: str = _SEEN) -> NDArray[np.uint8]:
         """What a camera sees, `[H, W, 3]`, the right way up."""

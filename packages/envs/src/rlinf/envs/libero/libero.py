@@ -98,6 +98,11 @@ class Libero(SimulatorConfig):
         return tuple(describe_task(name) for name in self.names)
 
     @property
+    def has_expert(self) -> bool:
+        """Whether a scripted expert knows its tasks: those of `libero_spatial`, in which a bowl is put on a plate."""
+        return self.suite == "libero_spatial"
+
+    @property
     def action_size(self) -> int:
         return 7
 

@@ -8,7 +8,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlinf.envs.assembly import SequentialVectorEnv
 from rlinf.envs.realworld.arm import PANDA, rotation_error
 
 Floats = NDArray[np.float64]
@@ -65,11 +64,3 @@ def _target(tool: Floats, cube: Floats) -> Floats:
 
 def _position(of: Any) -> Floats:
     return of.pose.p[0].numpy().astype(np.float64)
-
-
-class ExpertVectorEnv(SequentialVectorEnv):
-    """Simulations for which `has_expert` holds, one after the other, and what the expert does in each."""
-
-    def expert_actions(self) -> NDArray[np.float32]:
-        """`[N, A]`, what the expert does now."""
-        return np.stack([expert_action(env.simulation) for env in self.envs])

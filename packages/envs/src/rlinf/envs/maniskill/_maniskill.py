@@ -19,8 +19,8 @@ from gymnasium.vector import VectorEnv
 from rlinf.core.errors import ConfigError
 from rlinf.core.lazy import without_collection
 from rlinf.envs._batched import space_of
-from rlinf.envs.assembly import assemble_filmed, logger
-from rlinf.envs.maniskill._expert import ExpertVectorEnv, has_expert
+from rlinf.envs.assembly import ExpertVectorEnv, assemble_filmed, logger
+from rlinf.envs.maniskill._expert import expert_action, has_expert
 from rlinf.envs.maniskill._observations import embodied, episode_id, numbered_states
 from rlinf.envs.maniskill._postponed import little_garbage, only_the_cpu_seeded, postponed
 from rlinf.envs.text_array import TextArray
@@ -136,6 +136,10 @@ class _Task(gymnasium.Env[dict[str, Any], Any]):
             success = bool(info["success"]) if "success" in info else False
             ended = self._terminates and bool(terminated)
             return self._observe(raw), float(success if self._rewards_success else reward), ended, False, {"success": success}
+
+    def expert_action(self) -> NDArray[np.float32]:
+        """`[A]`, what the expert does now in a task that has one."""
+        return expert_action(self.simulation)
 
     def frame(self) -> Frame:
         """What the task's own camera sees, `[H, W, 3]`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from rlinf.core.errors import ConfigError
 from rlinf.envs._task_pool import Pool, PooledTask, choose
 from rlinf.envs.adapters import observation_space
-from rlinf.envs.assembly import assemble_filmed
+from rlinf.envs.assembly import ExpertVectorEnv, assemble_filmed
 from rlinf.envs.metaworld.metaworld import TASKS
 from rlinf.envs.rendering._mujoco import EnvRenderer
 from rlinf.envs.rendering.mujoco import settle_rendering
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from rlinf.envs.metaworld.metaworld import MetaWorld
 
 Info = dict[str, Any]
-_STATES, _PROPRIOCEPTION = 39, 4
+_STATES, _PROPRIOCEPTION, _GOAL = 39, 4, 3
 _WRIST = "gripperPOV"
 _LONGEST_TEXT = max(len(text) for text in TASKS.values())
 
@@ -37,6 +38,7 @@ def make(config: MetaWorld, num_envs: int, limit: int, ignore_terminations: bool
         max_episode_steps=limit,
         frame=_Task.frame if native else None,
         schematic="MetaWorld" if render else None,
+        vector=ExpertVectorEnv,
     )
 
 
@@ -64,6 +66,7 @@ class _Simulation:
         # A cached property, which holds the space from before the goal could be seen.
         env.__dict__.pop("sawyer_observation_space", None)
         self.env = env
+        self._expert: Any = importlib.import_module("metaworld.policies").ENV_POLICY_MAP[f"{name}-v3"]()
         # Meta-World mounts its corner cameras upside down.
         self._upside_down = config.camera.startswith("corner")
         self._viewer = EnvRenderer(env, env.mujoco_renderer, config.look) if drawn else None
@@ -73,6 +76,18 @@ class _Simulation:
         self.env.seed(seed)
         observation: NDArray[np.float64] = self.env.reset()[0]
         return observation
+
+    def expert_action(self, observation: NDArray[np.float64]) -> NDArray[np.float32]:
+        """`[4]`, what Meta-World's own scripted policy does, which sees the goal always.
+
+        Args:
+            observation: `[39]`, the one before it.
+        """
+        seen = np.concatenate([observation[:-_GOAL], self.env._get_pos_goal()])
+        with warnings.catch_warnings():
+            # It warns of actions that are too large, which are clipped here.
+            warnings.simplefilter("ignore")
+            return np.clip(self._expert.get_action(seen), -1.0, 1.0).astype(np.float32)
 
     def frame(self, *, wrist: bool = False) -> NDArray[np.uint8]:
         """What the main camera or that of the gripper sees, `[H, W, 3]`."""
@@ -108,6 +123,7 @@ class _Task(PooledTask[_Simulation]):
             states=size, main=image, wrist=wrist, text=self._texts, longest_text=_LONGEST_TEXT
         )
         self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (4,), np.float32)
+        self._seen = np.zeros(_STATES)
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Info, Info]:
         if seed is None:
@@ -122,11 +138,16 @@ class _Task(PooledTask[_Simulation]):
             reward = float(success)
         return self._observe(observation), float(reward), success and self.terminates, False, {"success": success}
 
+    def expert_action(self) -> NDArray[np.float32]:
+        """`[4]`, what the scripted expert of the task does now."""
+        return self.simulation.expert_action(self._seen)
+
     def frame(self) -> NDArray[np.uint8]:
         """What the main camera sees, `[H, W, 3]`."""
         return self.simulation.frame()
 
     def _observe(self, observation: NDArray[np.float64]) -> Info:
+        self._seen = observation
         states = np.asarray(observation[:_PROPRIOCEPTION] if self._images else observation, np.float32)
         if self._config.one_hot:
             states = np.concatenate([states, np.eye(len(self.names), dtype=np.float32)[self.number]])

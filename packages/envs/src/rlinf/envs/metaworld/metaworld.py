@@ -91,6 +91,7 @@ class MetaWorld(SimulatorConfig):
     """
 
     steps: ClassVar[int] = 500
+    has_expert: ClassVar[bool] = True
     task_id: str = "reach-v3"
     """A task such as `reach-v3`, with or without the version; or `MT10` or `MT50` for the tasks of these benchmarks."""
     obs_mode: Literal["state", "rgb"] = "state"

@@ -1,0 +1,63 @@
+"""A scripted expert for LIBERO-Spatial, whose tasks put a bowl on a plate. Only imported when an environment is built."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+_FULL: Final = 0.02
+"""Metres: an error from which on the hand moves as fast as it can."""
+_NEAR: Final = 0.008
+"""Metres, across, from which on the hand goes down to the rim."""
+_ABOVE: Final = 0.06
+"""Metres that the hand is above the rim, and what it holds above its place, on the way."""
+_OVER: Final = 0.02
+"""Metres, across, between a thing and its place, from which on it goes down."""
+_DEEP: Final = 0.012
+"""Metres below the rim at which the gripper closes."""
+_PLACED: Final = 0.012
+"""Metres above its place at which a thing is let go."""
+_OPEN, _CLOSED = -1.0, 1.0
+
+
+def expert_action(simulation: Any) -> NDArray[np.float32]:
+    """`[7]` in [−1, 1]: it takes a bowl by its rim, lifts it, carries it to its place, and lets go.
+
+    Args:
+        simulation: LIBERO's environment (robosuite's) of a task that asks for one thing on another, and for nothing else; the
+            gripper points down, as it does from the start.
+    """
+    ((_, thing, place),) = simulation.parsed_problem["goal_state"]
+    hand = np.array(simulation.sim.data.site_xpos[simulation.robots[0].eef_site_id], np.float64)
+    held, there = simulation.objects_dict[thing], simulation.objects_dict[place]
+    at, goal = (_position(simulation, name) for name in (thing, place))
+    # The fingers open along y; the wall that is nearer to the middle of the table goes between them.
+    rim = at + np.array([0.0, -held.horizontal_radius, held.top_offset[2]])
+    surface = goal[2] + there.top_offset[2] - held.bottom_offset[2]
+    aside = goal - at
+    over = float(np.linalg.norm(aside[:2])) < _OVER
+    if over and at[2] < surface + _PLACED:
+        return _act(np.array([0.0, 0.0, _FULL]), _OPEN)
+    if simulation._check_grasp(gripper=simulation.robots[0].gripper, object_geoms=held):
+        if over:
+            return _act(np.array([*aside[:2], surface - at[2]]), _CLOSED)
+        height = surface + _ABOVE - at[2]
+        return _act(np.array([0.0, 0.0, height]) if height > _ABOVE / 2 else np.array([*aside[:2], height]), _CLOSED)
+    way = rim - hand
+    if float(np.linalg.norm(way[:2])) > _NEAR:
+        return _act(way + np.array([0.0, 0.0, _ABOVE]), _OPEN)
+    way[2] -= _DEEP
+    return _act(way, _CLOSED if abs(way[2]) < _NEAR else _OPEN)
+
+
+def _position(simulation: Any, name: str) -> Floats:
+    return np.array(simulation.sim.data.body_xpos[simulation.obj_body_id[name]], np.float64)
+
+
+def _act(motion: Floats, gripper: float) -> NDArray[np.float32]:
+    """A motion in metres, whose turn is none."""
+    motion = motion / _FULL
+    return np.array([*(motion / max(1.0, float(np.abs(motion).max()))), 0.0, 0.0, 0.0, gripper], np.float32)

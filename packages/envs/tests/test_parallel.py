@@ -58,6 +58,7 @@ def test_the_same_numbers_as_in_one_process():
 
 def test_chunks_stop_at_the_end_as_in_one_process():
     env, local = make(4), here(4)
+    assert "unseen_steps" not in env.metadata, "other processes are not told what is seen"
     chunk = np.random.default_rng(0).uniform(-1, 1, (4, 8, 2)).astype(np.float32)
     steps = []
     for e in (env, local):

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from rlinf.core.config import expect_at_least
 from rlinf.core.envs.chunks import MaskedActions
 from rlinf.core.envs.failures import EnvPlace, locate
+from rlinf.envs.rendering.on_demand import DrawsOnDemand, ImagesOnDemand
 from rlinf.envs.wrappers.contract import ROW_OPTIONS, EnforceContract
-from rlinf.envs.wrappers.episodes import EpisodeStatistics, Infos
+from rlinf.envs.wrappers.episodes import EpisodeStatistics, Infos, reset_rows
 from rlinf.envs.wrappers.video import Camera, Frame, RecordVideo, Shot
 
 logger = logging.getLogger("rlinf.envs")
@@ -102,6 +103,8 @@ class SequentialVectorEnv(SyncVectorEnv):
     - Gymnasium hands the whole reset options to every environment; here environment `i` gets
       `{"task": task[i], "init_id": init_id[i]}`, without what is None.
     - `MaskedActions` step only the environments that they name; the others keep their observation, and their reward is 0.
+    - Environments that can (`DrawsOnDemand`) draw no images in a step that isn't `seen`. One that stands still afterwards is drawn
+      in the next step that is.
     - What an environment raises says which one it was (`rlinf.core.envs.failures`).
 
     Args:
@@ -115,12 +118,15 @@ class SequentialVectorEnv(SyncVectorEnv):
 
     def __init__(self, tasks: Sequence[Callable[[], Task]]) -> None:
         super().__init__(tasks, autoreset_mode=AutoresetMode.DISABLED)  # pyright: ignore[reportUnknownMemberType]
-        self.metadata = {**self.metadata, "masked_actions": True}
-        self._numbered = [_Numbered(env, number) for number, env in enumerate(self.envs)]
+        self._numbered = [_Numbered(env, number, _images_of(env)) for number, env in enumerate(self.envs)]
+        draws = any(env.images is not None for env in self._numbered)
+        self.metadata = {**self.metadata, "masked_actions": True, "unseen_steps": draws}
 
     def reset(self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Infos]:
         """Starts episodes; see `EnforceContract.reset`, which has made lists of all options."""
         given = dict(options or {})
+        for i in np.flatnonzero(~reset_rows(options, self.num_envs)):
+            self._env_obs[i] = self._numbered[i].refreshed(self._env_obs[i])
         columns: dict[str, Sequence[Any]] = {key: given.pop(key) for key in ROW_OPTIONS if key in given}
         # Gymnasium's loops go over `self.envs`, so a stand-in for each environment changes what one call does to it.
         envs = self.envs
@@ -135,17 +141,30 @@ class SequentialVectorEnv(SyncVectorEnv):
     def step(self, actions: Any) -> Any:
         """One step of every environment, or of those that are named."""
         envs, numbered = self.envs, self._numbered
-        if isinstance(actions, MaskedActions):
-            actions, active = actions.actions, actions.active
-            self.envs = [numbered[i] if on else _StandingStill(self._env_obs[i]) for i, on in enumerate(active)]
-            # Gymnasium refuses to step an environment that has ended; those that have are not stepped.
-            self._autoreset_envs = self._autoreset_envs & active
-        else:
-            self.envs = numbered
         try:
+            if isinstance(actions, MaskedActions):
+                actions, active, seen = actions.actions, actions.active, actions.seen
+                self._look(np.ones(self.num_envs, np.bool_) if seen is None else seen)
+                rows = zip(numbered, self._env_obs, active, strict=True)
+                self.envs = [env if on else _StandingStill(env.refreshed(last)) for env, last, on in rows]
+                # Gymnasium refuses to step an environment that has ended; those that have are not stepped.
+                self._autoreset_envs = self._autoreset_envs & active
+            else:
+                self.envs = numbered
             return super().step(actions)
         finally:
             self.envs = envs
+            self._look(np.ones(self.num_envs, np.bool_))
+
+    def _look(self, seen: NDArray[np.bool_]) -> None:
+        """Says of each environment `[N]` whether somebody looks at its images from now on."""
+        for env, wanted in zip(self._numbered, seen, strict=True):
+            if env.images is not None:
+                env.images.wanted = bool(wanted)
+
+
+def _images_of(task: Task) -> ImagesOnDemand | None:
+    return task.images_on_demand if isinstance(task, DrawsOnDemand) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +173,8 @@ class _Numbered:
 
     env: Task
     number: int
+    images: ImagesOnDemand | None
+    """None if it can't leave them out of a step."""
 
     def reset(self, *, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, Infos]:
         try:
@@ -165,6 +186,14 @@ class _Numbered:
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Infos]:
         try:
             return self.env.step(action)
+        except Exception as error:
+            locate(error, EnvPlace(env=self.number))
+            raise
+
+    def refreshed(self, observation: Any) -> Any:
+        """The observation that it made last, with the images of its state if somebody looks."""
+        try:
+            return observation if self.images is None else self.images.refresh(observation)
         except Exception as error:
             locate(error, EnvPlace(env=self.number))
             raise

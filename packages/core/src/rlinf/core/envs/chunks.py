@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,9 @@ class MaskedActions:
     """`[N, *]`, within the bounds everywhere."""
     active: NDArray[np.bool_]
     """`[N]`, which environments take the step."""
+    seen: NDArray[np.bool_] | None = None
+    """`[N]`, whose images after the step somebody looks at; None: all. Elsewhere they may be those of an earlier step, while
+    everything else is of this one. It is for environments that say that they take it, see `ChunkExecution`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,12 +79,22 @@ def chunk_step(env: Any, actions: Any) -> ChunkStep:
 class ChunkExecution:
     """A chunk whose actions are given in parts, such as the first ones while somebody still decides on the later ones.
 
+    Only the observation after the last action of a part is looked at, so the images of the others need not be drawn: their steps
+    are not `seen`. That is done only where both hold:
+
+    - The vector environment has `metadata["masked_actions"]` and `metadata["unseen_steps"]` true. One of its environments that
+      stands still in a step that is seen, and whose images are older than its state, is drawn in that step.
+    - Each wrapper around it has `passes_unseen_steps = True` in its own class: what it does and returns depends on the images of
+      no earlier step.
+
     Args:
         env: as for `chunk_step`.
     """
 
     def __init__(self, env: Any) -> None:
         self._env = env
+        self._leaves_out = _takes_unseen_steps(env)
+        self._unseen = False
         self._active = np.ones(env.num_envs, np.bool_)
         self._ended = np.zeros(env.num_envs, np.bool_)
         self._parts: list[_Part] = []
@@ -96,14 +110,24 @@ class ChunkExecution:
             raise ShapeError("chunk_step", problem, "Give each environment at least one action: actions[:, None].")
         part = _Part(chunk)
         self._parts.append(part)
-        for k in range(chunk.shape[1]):
+        last = chunk.shape[1] - 1
+        for k in range(last + 1):
             if not self._active.any():
                 break
+            self._unseen = self._leaves_out and k < last
             self._step(part, k)
+        if self._unseen:
+            self._see(chunk[:, last])
+
+    def _see(self, actions: Any) -> None:
+        """Shows how the episodes ended that all did before the last action, by a step that nobody takes."""
+        nobody = np.zeros(self._env.num_envs, np.bool_)
+        self._observations, self._unseen = self._env.step(MaskedActions(actions, nobody))[0], False
 
     def _step(self, part: _Part, k: int) -> None:
         active = self._active
-        step = part.chunk[:, k] if active.all() else MaskedActions(part.chunk[:, k], active)
+        seen = np.zeros(len(active), np.bool_) if self._unseen else None
+        step = part.chunk[:, k] if seen is None and active.all() else MaskedActions(part.chunk[:, k], active, seen)
         self._observations, reward, over, cut, infos = self._env.step(step)
         if infos.get("episode") is None or infos.get("_episode") is None:
             raise ContractError("env.step", "infos holds no statistics of episodes", "Wrap the environment in EpisodeStatistics.")
@@ -137,6 +161,22 @@ class ChunkExecution:
             executed=whole("executed"),
             infos=infos,
         )
+
+
+def _takes_unseen_steps(env: Any) -> bool:
+    """Whether the environment may leave images out, and all wrappers around it let it."""
+    bare: Any = getattr(env, "unwrapped", None)
+    if bare is None:
+        # Nobody could tell a wrapper from what is inside.
+        return False
+    layer: Any = env
+    while layer is not bare:
+        # Of the class itself: a wrapper that says nothing shows the attributes and the metadata of what is inside.
+        own = cast("Mapping[str, Any]", vars(layer.__class__))
+        if not own.get("passes_unseen_steps", False):
+            return False
+        layer = layer.env
+    return all(bare.metadata.get(key, False) for key in ("masked_actions", "unseen_steps"))
 
 
 class _Part:

@@ -20,6 +20,7 @@ from rlinf.core.errors import ConfigError, MissingExtra, did_you_mean
 from rlinf.envs.assembly import assemble_filmed, logger
 from rlinf.envs.gymnasium.gymnasium import find_spec
 from rlinf.envs.rendering.mujoco import can_render, require_rendering, use_rendering
+from rlinf.envs.rendering.on_demand import ImagesOnDemand
 from rlinf.envs.spaces import is_a
 from rlinf.envs.text_array import TextArray
 from rlinf.envs.wrappers.images import IMAGE_KEYS
@@ -89,6 +90,8 @@ class _Task(gymnasium.Env[dict[str, Any], Any]):
         if self._images:
             self.env.reset(seed=0)
             observed["main_images"] = gymnasium.spaces.Box(0, 255, self.frame().shape, np.uint8)
+        self._frames = ImagesOnDemand(lambda: {"main_images": self.frame()})
+        self.images_on_demand = self._frames if self._images and _draws_without_trace(spec) else None
         self.observation_space = gymnasium.spaces.Dict(observed)
         self._success_key = config.success_key
         self._terminates = not ignore_terminations
@@ -144,7 +147,7 @@ class _Task(gymnasium.Env[dict[str, Any], Any]):
 
     def _observe(self, observation: Any) -> dict[str, Any]:
         found = self._reader.read(observation)
-        return found | {"main_images": self.frame()} if self._images else found
+        return found | self._frames.observe() if self._images else found
 
     def _success(self, info: Info) -> bool:
         if self._success_key not in info:
@@ -273,6 +276,16 @@ def _renderer(env: Any) -> Any:
     from rlinf.envs.rendering._mujoco import find_renderer
 
     return find_renderer(env)
+
+
+def _draws_without_trace(spec: EnvSpec) -> bool:
+    """Whether it is known that an episode is the same if fewer of its frames are drawn.
+
+    Of Gymnasium's own tasks on MuJoCo it is. Some of gymnasium-robotics put the goal into their simulation when they are drawn, and
+    compute it anew.
+    """
+    own = isinstance(spec.entry_point, str) and spec.entry_point.startswith("gymnasium.envs.mujoco")
+    return own and not spec.additional_wrappers
 
 
 def _can_render(config: Gymnasium, spec: EnvSpec) -> bool:

@@ -26,6 +26,7 @@ from rlinf.envs.assembly import ExpertVectorEnv, assemble_filmed
 from rlinf.envs.libero._expert import expert_action
 from rlinf.envs.libero.libero import assets_folder, package_folder
 from rlinf.envs.rendering.mujoco import settle_rendering
+from rlinf.envs.rendering.on_demand import ImagesOnDemand
 from rlinf.envs.robosuite._robosuite import WRIST, Cameras, forget, proprioception, quiet_import
 
 if TYPE_CHECKING:
@@ -109,11 +110,12 @@ class _Task(PooledTask[_Simulation]):
         self._texts = config.texts
         self.metadata: dict[str, Any] = {"render_modes": [], "reset_options": ("task", "init_id"), "tasks": self._texts}
         self.metadata["init_ids"] = _init_ids(config.suite, self.names)
-        self._images = config.obs_mode == "rgb"
-        size = _PROPRIOCEPTION if self._images else _PROPRIOCEPTION + _initial_states(config.suite, self.names[0]).shape[1]
-        image, longest = (config.image_size, config.image_size, 3) if self._images else None, max(map(len, self._texts))
-        self.observation_space = observation_space(states=size, main=image, wrist=image, text=self._images, longest_text=longest)
+        images = config.obs_mode == "rgb"
+        size = _PROPRIOCEPTION if images else _PROPRIOCEPTION + _initial_states(config.suite, self.names[0]).shape[1]
+        image, longest = (config.image_size, config.image_size, 3) if images else None, max(map(len, self._texts))
+        self.observation_space = observation_space(states=size, main=image, wrist=image, text=images, longest_text=longest)
         self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (len(_IDLE),), np.float32)
+        self.images_on_demand = ImagesOnDemand(self._draw) if images else None
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Info, Info]:
         given = options or {}
@@ -144,11 +146,13 @@ class _Task(PooledTask[_Simulation]):
 
     def _observe(self, observation: Info) -> Info:
         states = proprioception(observation)
-        if not self._images:
+        if self.images_on_demand is None:
             return {"states": np.concatenate([states, self.simulation.env.get_sim_state()]).astype(np.float32)}
-        main, wrist = (_turned(self.frame(name), self._config.image_convention) for name in (_SEEN, WRIST))
-        text = self._texts[self.number]
-        return {"states": states, "main_images": main, "wrist_images": wrist, "task_descriptions": text}
+        return {"states": states, "task_descriptions": self._texts[self.number], **self.images_on_demand.observe()}
+
+    def _draw(self) -> dict[str, NDArray[np.uint8]]:
+        cameras = {"main_images": _SEEN, "wrist_images": WRIST}
+        return {key: _turned(self.frame(camera), self._config.image_convention) for key, camera in cameras.items()}
 
 
 def _turned(frame: NDArray[np.uint8], convention: str) -> NDArray[np.uint8]:

@@ -19,6 +19,7 @@ from rlinf.envs.assembly import ExpertVectorEnv, assemble_filmed
 from rlinf.envs.metaworld.metaworld import TASKS
 from rlinf.envs.rendering._mujoco import EnvRenderer
 from rlinf.envs.rendering.mujoco import settle_rendering
+from rlinf.envs.rendering.on_demand import ImagesOnDemand
 
 if TYPE_CHECKING:
     from rlinf.envs.metaworld.metaworld import MetaWorld
@@ -115,6 +116,7 @@ class _Task(PooledTask[_Simulation]):
         if several:
             self.metadata |= {"reset_options": ("task",), "tasks": tuple(TASKS[name] for name in self.names)}
         self._images = config.obs_mode == "rgb"
+        self.images_on_demand = ImagesOnDemand(self._draw) if self._images else None
         self._texts = self._images or several
         size = (_PROPRIOCEPTION if self._images else _STATES) + (len(self.names) if config.one_hot else 0)
         image = (config.image_size, config.image_size, 3) if self._images else None
@@ -154,11 +156,11 @@ class _Task(PooledTask[_Simulation]):
         found: Info = {"states": states}
         if self._texts:
             found["task_descriptions"] = TASKS[self.names[self.number]]
-        if self._images:
-            found["main_images"] = self.simulation.frame()
-            if self._config.wrist_camera:
-                found["wrist_images"] = self.simulation.frame(wrist=True)
-        return found
+        return found if self.images_on_demand is None else found | self.images_on_demand.observe()
+
+    def _draw(self) -> dict[str, NDArray[np.uint8]]:
+        main = {"main_images": self.simulation.frame()}
+        return main | {"wrist_images": self.simulation.frame(wrist=True)} if self._config.wrist_camera else main
 
 
 def _plain(task: str | int | None) -> str | int | None:

@@ -84,6 +84,7 @@ class Processes(VectorEnv[Any, Any, Any]):
         untyped.action_space = batch_space(described.action, num_envs)
         self.metadata = {**described.metadata, "autoreset_mode": AutoresetMode.DISABLED}
         self.metadata.pop("device", None)  # what comes from there are arrays
+        self.metadata.pop("unseen_steps", None)  # whether a step is seen is not sent
         self.versions = described.versions
         if described.has_expert:
             # Only then, as by this `HasExpert` tells who has one.

@@ -19,6 +19,7 @@ from rlinf.envs.adapters import observation_space, seeded
 from rlinf.envs.assembly import assemble_filmed
 from rlinf.envs.rendering._mujoco import ModelRenderer
 from rlinf.envs.rendering.mujoco import Look, gl_backend, settle_rendering
+from rlinf.envs.rendering.on_demand import ImagesOnDemand
 
 if TYPE_CHECKING:
     from rlinf.envs.robosuite.robosuite import Robosuite
@@ -58,6 +59,7 @@ class _Task(gymnasium.Env[Info, Any]):
             self._env = _build(config)
             observation = self._env.reset()
         self._cameras = Cameras(self._env, config.image_size, config.look)
+        self.images_on_demand = ImagesOnDemand(self._draw) if self._images else None
         low, high = self._env.action_spec
         self.action_space = gymnasium.spaces.Box(low.astype(np.float32), high.astype(np.float32), low.shape, np.float32)
         image = (config.image_size, config.image_size, 3) if self._images else None
@@ -91,9 +93,10 @@ class _Task(gymnasium.Env[Info, Any]):
 
     def _observe(self, observation: Info) -> Info:
         found: Info = {"states": self._states(observation)}
-        if self._images:
-            found |= {"main_images": self.frame(), "wrist_images": self._cameras.frame(WRIST)}
-        return found
+        return found if self.images_on_demand is None else found | self.images_on_demand.observe()
+
+    def _draw(self) -> dict[str, NDArray[np.uint8]]:
+        return {"main_images": self.frame(), "wrist_images": self._cameras.frame(WRIST)}
 
 
 class Cameras:

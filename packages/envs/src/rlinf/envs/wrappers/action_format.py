@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -14,7 +14,7 @@ from rlinf.core.errors import ConfigError
 from rlinf.envs.actions.formats import ActionFormat, accepted, expect_size
 from rlinf.envs.spaces import is_a, single_spaces
 from rlinf.envs.wrappers.base import Wrapper
-from rlinf.envs.wrappers.episodes import MaskedActions, Step, unmasked
+from rlinf.envs.wrappers.episodes import Step, remasked, unmasked
 
 
 class FormatActions(Wrapper):
@@ -35,6 +35,8 @@ class FormatActions(Wrapper):
         ConfigError: actions that aren't continuous, or a format that gives other numbers than the simulator takes.
     """
 
+    passes_unseen_steps: ClassVar[bool] = True
+
     def __init__(self, env: VectorEnv[Any, Any, Any], action_format: ActionFormat) -> None:
         super().__init__(env)
         _, space = single_spaces(env)
@@ -50,9 +52,8 @@ class FormatActions(Wrapper):
 
     def step(self, actions: Any) -> Step:
         """One step of every environment, with the simulator's own actions."""
-        given, active = unmasked(actions, self.num_envs)
-        executed = self._converted(as_numpy(given))
-        return self.env.step(executed if active.all() else MaskedActions(executed, active))
+        executed = self._converted(as_numpy(unmasked(actions, self.num_envs)[0]))
+        return self.env.step(remasked(actions, executed))
 
     @property
     def _own(self) -> tuple[Any, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import gymnasium
 import numpy as np
@@ -17,7 +17,7 @@ from rlinf.core.errors import ConfigError, NonFiniteError, RLinfError, ShapeErro
 from rlinf.core.random import keyed_seed
 from rlinf.envs.spaces import bounds, is_a
 from rlinf.envs.wrappers.base import Wrapper
-from rlinf.envs.wrappers.episodes import EpisodeInfos, Infos, MaskedActions, Step, unmasked
+from rlinf.envs.wrappers.episodes import EpisodeInfos, Infos, Step, remasked, unmasked
 
 ROW_OPTIONS = ("task", "init_id")
 """Options of `reset` that have one entry for each environment."""
@@ -42,6 +42,8 @@ class EnforceContract(Wrapper):
     number sets the seed, so that nothing is left to the caller's seed; an environment without initial states of its own thereby
     has as many as there are numbers. One that can't be seeded (`metadata["waived"]` names `seeds` or `pure_reset`) has none.
     """
+
+    passes_unseen_steps: ClassVar[bool] = True
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
         super().__init__(env)
@@ -133,7 +135,7 @@ class EnforceContract(Wrapper):
             raise EnvMisuse("env.step", f"the episodes of environments {where} have ended", remedy)
         infos: Infos = {}
         try:
-            result = self.env.step(values if active.all() else MaskedActions(values, active))
+            result = self.env.step(remasked(actions, values))
             infos = result[4]
             _refuse_observation(result[0], "env.step")
             _refuse_reward(as_numpy(result[1]))

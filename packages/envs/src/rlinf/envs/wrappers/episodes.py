@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from dataclasses import replace
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from gymnasium.vector import VectorEnv
@@ -51,6 +52,13 @@ def unmasked(actions: Any, num_envs: int) -> tuple[Any, NDArray[np.bool_]]:
     if isinstance(actions, MaskedActions):
         return actions.actions, actions.active
     return actions, np.ones(num_envs, np.bool_)
+
+
+def remasked(actions: Any, values: Any) -> Any:
+    """Other values for a step of the same environments: as `MaskedActions` if not all take it, or not all of them are seen."""
+    if isinstance(actions, MaskedActions) and not (actions.seen is None and actions.active.all()):
+        return replace(actions, actions=values)
+    return values
 
 
 def expect_success(env: VectorEnv[Any, Any, Any], place: str, remedy: str) -> None:
@@ -106,6 +114,8 @@ class EpisodeStatistics(Wrapper):
     Raises:
         ConfigError: there is no environment, or no step.
     """
+
+    passes_unseen_steps: ClassVar[bool] = True
 
     def __init__(self, env: VectorEnv[Any, Any, Any], max_episode_steps: int) -> None:
         expect_at_least("num_envs", env.num_envs, 1)

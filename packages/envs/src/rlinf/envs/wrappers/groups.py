@@ -5,7 +5,7 @@ Names as in RLinf's configuration: `group_size`, `use_fixed_reset_state_ids`, `u
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium.vector import VectorEnv
@@ -45,6 +45,8 @@ class GroupReset(Wrapper):
     Raises:
         ConfigError: the environment has no numbered initial states, or the groups don't come out even.
     """
+
+    passes_unseen_steps: ClassVar[bool] = True
 
     def __init__(
         self,

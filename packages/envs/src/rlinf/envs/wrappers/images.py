@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -177,6 +177,8 @@ class AugmentImages(Wrapper):
         ConfigError: there are no images, or an augmentation moves all of an image out of sight.
     """
 
+    passes_unseen_steps: ClassVar[bool] = True
+
     def __init__(self, env: VectorEnv[Any, Any, Any], augmentation: Augmentation) -> None:
         super().__init__(env)
         self._augmentation = augmentation
@@ -231,6 +233,8 @@ class ResizeImages(Wrapper):
     Raises:
         ConfigError: there are no images, or a size or part that can't be.
     """
+
+    passes_unseen_steps: ClassVar[bool] = True
 
     def __init__(self, env: VectorEnv[Any, Any, Any], size: tuple[int, int], *, center_crop: float = 1.0) -> None:
         super().__init__(env)

@@ -16,7 +16,7 @@ from rlinf.core.errors import ConfigError
 from rlinf.core.random import keyed_generator
 from rlinf.envs.spaces import Vector
 from rlinf.envs.wrappers.base import Wrapper
-from rlinf.envs.wrappers.episodes import Infos, MaskedActions, Step, episode_seeds, reset_rows, unmasked
+from rlinf.envs.wrappers.episodes import Infos, Step, episode_seeds, remasked, reset_rows, unmasked
 
 Bools = NDArray[np.bool_]
 
@@ -82,7 +82,7 @@ class Interventions(Wrapper):
         executed = np.where(acts.reshape(-1, *[1] * (values.ndim - 1)), wanted, values)
         self._steps += int(active.sum())
         self._taken += int(acts.sum())
-        seen, rewards, terminated, truncated, infos = self.env.step(executed if active.all() else MaskedActions(executed, active))
+        seen, rewards, terminated, truncated, infos = self.env.step(remasked(actions, executed))
         return seen, rewards, terminated, truncated, {**infos, "intervene_flag": acts, "intervene_action": wanted}
 
     def take_counts(self) -> Mapping[str, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import gymnasium
 import numpy as np
@@ -14,7 +14,7 @@ from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.random import keyed_generator
 from rlinf.envs.spaces import bounds, is_a, single_spaces
 from rlinf.envs.wrappers.base import Wrapper
-from rlinf.envs.wrappers.episodes import Infos, MaskedActions, Step, episode_seeds, reset_rows, unmasked
+from rlinf.envs.wrappers.episodes import Infos, Step, episode_seeds, remasked, reset_rows, unmasked
 
 
 class Latency(Wrapper):
@@ -40,6 +40,8 @@ class Latency(Wrapper):
             continuous, which nothing idle is known of.
         ShapeError: the idle action has another shape than an action.
     """
+
+    passes_unseen_steps: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -85,7 +87,7 @@ class Latency(Wrapper):
         executed = self._last.copy()
         for row in np.flatnonzero(active):
             executed[row] = self._executed(int(row), values[row])
-        return self.env.step(executed if active.all() else MaskedActions(executed, active))
+        return self.env.step(remasked(actions, executed))
 
     def _executed(self, row: int, action: NDArray[Any]) -> NDArray[Any]:
         """What an environment executes now, when `action` is what it was given now."""

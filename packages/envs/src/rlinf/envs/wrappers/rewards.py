@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from gymnasium.vector import VectorEnv
@@ -35,6 +35,8 @@ class ShapedReward(Wrapper):
     Raises:
         ConfigError: the success of a task that knows none.
     """
+
+    passes_unseen_steps: ClassVar[bool] = True
 
     def __init__(
         self,

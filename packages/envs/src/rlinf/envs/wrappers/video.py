@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from gymnasium.vector import VectorEnv
@@ -64,6 +64,8 @@ class RecordVideo(Wrapper):
         fps: frames a second; a control step is a frame.
         tiles: how many environments are shown at most, where the reset doesn't say.
     """
+
+    passes_unseen_steps: ClassVar[bool] = True
 
     def __init__(self, env: VectorEnv[Any, Any, Any], camera: Camera, *, fps: int = 20, tiles: int = _TILES) -> None:
         require_modules("PIL", "imageio", "imageio_ffmpeg", place="env.render", extra="rlinf-envs[video]")

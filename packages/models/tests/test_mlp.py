@@ -8,6 +8,7 @@ import torch
 from draws import batch_of, seeded
 
 from rlinf.core import ArraySpec, EnvSpec
+from rlinf.core.capabilities import FitsStatistics
 from rlinf.core.errors import ConfigError, ShapeError, WeightSyncError
 from rlinf.core.registry import MODELS
 from rlinf.core.testing.policy import PolicyContract
@@ -49,6 +50,16 @@ def test_logprob_and_entropy_by_torch():
     torch.testing.assert_close(evaluation.entropy[:, 0], reference.entropy().sum(-1))
     torch.testing.assert_close(evaluation.logprob[:, 0], decision.logprob, atol=1e-5, rtol=0)
     torch.testing.assert_close(evaluation.value[:, 0], decision.value, atol=1e-5, rtol=0)
+
+
+def test_what_imitates_data_is_normalised_by_it_for_good():
+    policy = MLPPolicyConfig(hidden_sizes=(8,), normalize_observations=True).build(SPEC, seed=0)
+    assert isinstance(policy, FitsStatistics)
+    policy.fit_statistics(action=np.zeros((2, 3)), states=np.array([[1.0, 0, 0, 0], [5.0, 0, 0, 0]], np.float32))
+    before = policy.predict_action_batch({"states": torch.full((7, 4), 3.0)}, mode="eval").action
+    policy.observe(batch_of(policy.predict_action_batch({"states": torch.full((7, 4), 90.0)}, generator=seeded(1))))
+    assert policy.normalize.mean.tolist() == [3, 0, 0, 0]
+    assert torch.equal(policy.predict_action_batch({"states": torch.full((7, 4), 3.0)}, mode="eval").action, before)
 
 
 def test_gaussian_by_hand():

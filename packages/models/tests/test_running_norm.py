@@ -55,3 +55,15 @@ def test_no_rows_on_any_rank_change_nothing() -> None:
     for update in (torch.zeros(0, 2), torch.tensor([[1.0, 4.0], [3.0, 4.0]]), torch.zeros(0, 2)):
         norm.update(update, lambda value: value)
     assert (norm.mean.tolist(), norm.variance.tolist(), norm.count.item()) == ([2, 4], [1, 0], 2)
+
+
+def test_the_statistics_of_data_stay() -> None:
+    norm = RunningNorm(1)
+    norm.update(torch.tensor([[100.0], [200.0]]))
+    norm.fit(torch.tensor([[1.0], [3.0]]))
+    norm.update(torch.tensor([[50.0], [70.0]]))
+    copy = RunningNorm(1)
+    copy.load_state_dict(norm.state_dict())
+    copy.update(torch.tensor([[50.0]]))
+    assert copy.mean.tolist() == [2]
+    assert copy.variance.tolist() == [1]

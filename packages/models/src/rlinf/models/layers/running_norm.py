@@ -9,7 +9,7 @@ from rlinf.core.protocols import AllReduce
 
 
 class RunningNorm(nn.Module):
-    """x ↦ clip((x − μ) / max(σ, floor), ±limit), μ and σ of everything that `update` has seen.
+    """x ↦ clip((x − μ) / max(σ, floor), ±limit), μ and σ of everything that `update` has seen, or of the data given to `fit`.
 
     The statistics are buffers: they travel and are saved with the weights, and no forward pass changes them, so that the
     log-probabilities of a rollout and of its re-scoring agree. Before the first update x is only clipped.
@@ -29,7 +29,7 @@ class RunningNorm(nn.Module):
         self.floor, self.limit = floor, limit
         self.register_buffer("mean", torch.zeros(size))
         self.register_buffer("variance", torch.ones(size))
-        # float32 can't count beyond 2²⁴.
+        # float32 can't count beyond 2²⁴. Below 0 after `fit`.
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -38,7 +38,7 @@ class RunningNorm(nn.Module):
 
     @torch.no_grad()
     def update(self, x: Tensor, all_reduce: AllReduce | None = None) -> None:
-        """Adds observations to the statistics; where no rank has any, they stay as they are.
+        """Adds observations to the statistics; where no rank has any, or after `fit`, they stay as they are.
 
         n = n₁ + n₂,  δ = μ₂ − μ₁,  μ = μ₁ + δ n₂/n,  n σ² = n₁σ₁² + n₂σ₂² + δ² n₁n₂/n
 
@@ -48,6 +48,8 @@ class RunningNorm(nn.Module):
             x: `[n, D]`.
             all_reduce: adds a tensor over ranks; None where there is one rank.
         """
+        if self.count < 0:
+            return
         rows = x.double()
         sums = torch.cat([rows.new_tensor([len(rows)]), rows.sum(0)])
         sums = sums if all_reduce is None else all_reduce(sums)
@@ -63,3 +65,10 @@ class RunningNorm(nn.Module):
         self.mean += (delta * n2 / n).to(self.mean.dtype)
         self.variance.copy_((n1 * self.variance + squares + delta.square() * n1 * n2 / n) / n)
         self.count.copy_(n)
+
+    @torch.no_grad()
+    def fit(self, x: Tensor) -> None:
+        """Takes the statistics of data `[n, D]` for good: what imitates data would act differently if they moved."""
+        self.count.zero_()
+        self.update(x)
+        self.count.neg_()

@@ -61,6 +61,12 @@ class MLPPolicy(ActorCritic):
             states = self._states(batch.trajectory.context)
             self.normalize.update(states[batch.trajectory.mask], all_reduce)
 
+    def fit_statistics(self, *, action: Any, states: Any = None) -> None:
+        """Normalises observations by those of data `[N, D]` from now on; see `FitsStatistics`."""
+        del action
+        if self.normalize is not None and states is not None:
+            self.normalize.fit(torch.as_tensor(states, device=self._like.device))
+
     def _context(self, env_obs: Tree[Any]) -> dict[str, Tensor]:
         return {STATES: read_states(env_obs, self._size, "mlp_policy", self._like)}
 

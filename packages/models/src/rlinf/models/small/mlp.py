@@ -30,7 +30,8 @@ class MLPPolicyConfig(ActorCriticConfig):
     """How layers of actor and critic begin: "orthogonal", with biases of 0, or "uniform" in ±1/√n for n inputs, biases too, as
     torch's own layers do."""
     normalize_observations: bool = False
-    """Whether observations are normalised by the mean and standard deviation of all that was seen so far."""
+    """Whether observations are normalised by the mean and standard deviation of all that was seen so far; after imitation, by those
+    of the demonstrations, which then stay."""
 
     def __post_init__(self) -> None:
         ActorCriticConfig.__post_init__(self)

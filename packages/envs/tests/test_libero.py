@@ -64,9 +64,7 @@ def test_contract_with_images(assets):
 
 def test_a_shipped_initial_state_depends_on_its_number_alone(assets):
     env = make(assets, 2, obs_mode="state", settle_steps=0)
-    states = importlib.import_module("rlinf.envs.libero._libero")._initial_states(
-        "libero_spatial", suite_tasks("libero_spatial")[0]
-    )
+    states = importlib.import_module("rlinf.envs.libero._libero")._initial_states(Libero(), suite_tasks("libero_spatial")[0])
     assert states.shape == (50, 92)
     observation, _ = env.reset(seed=1, options={"init_id": [3, 49]})
     assert np.array_equal(observation["states"][:, 8:], states[[3, 49]].astype(np.float32))
@@ -101,6 +99,27 @@ def test_the_goal_is_seen(assets, used):
         assert infos["success"][0]
         assert reward[0] == 1.0
         assert terminated[0] == (not ignore)
+
+
+def test_the_expert_puts_the_bowl_on_the_plate(assets):
+    env = make(assets, obs_mode="state", limit=100, init_ids=(5,))
+    env.reset(seed=1)
+    terminated = truncated = np.zeros(1, np.bool_)
+    while not (terminated | truncated).any():
+        _, _, terminated, truncated, infos = env.step(env.unwrapped.expert_actions())
+    assert infos["episode"]["success_once"].all()
+
+
+def test_some_initial_states(assets):
+    env = make(assets, 2, obs_mode="state", settle_steps=0, init_ids=(49, 3))
+    assert env.metadata["init_ids"] == 2
+    some, _ = env.reset(seed=1, options={"init_id": [0, 1]})
+    everything, _ = make(assets, 2, obs_mode="state", settle_steps=0).reset(seed=1, options={"init_id": [49, 3]})
+    assert np.array_equal(some["states"][:, 8:], everything["states"][:, 8:])
+    with pytest.raises(ConfigError, match=r"env.init_ids: the task '.*' has no initial state 50. They are numbered 0 to 49"):
+        make(assets, obs_mode="state", init_ids=(50,))
+    with pytest.raises(ConfigError, match=r"env.init_ids: expected numbers of initial states, found \[-1\]"):
+        make(assets, obs_mode="state", init_ids=(-1,))
 
 
 @needs_gl

@@ -34,6 +34,8 @@ class Libero(SimulatorConfig):
     suite: Literal["libero_spatial", "libero_object", "libero_goal", "libero_10", "libero_90"] = "libero_spatial"
     task_ids: tuple[int, ...] | None = None
     """The numbers of the suite's tasks to play, in LIBERO's order; all if None. Tasks are numbered anew from 0 then."""
+    init_ids: tuple[int, ...] | None = None
+    """The numbers of the initial states that LIBERO ships for a task to begin in; all if None. They are numbered anew from 0 then."""
     obs_mode: Literal["rgb", "state"] = "rgb"
     """`rgb` gives `main_images` `[N, H, W, 3]` (agentview), `wrist_images` `[N, H, W, 3]` (eye in hand), `task_descriptions` `[N]`
     and `states` `[N, 8]`: position and axis-angle of the hand, and the positions of both fingers.
@@ -74,6 +76,9 @@ class Libero(SimulatorConfig):
         if wrong or self.task_ids == ():
             problem = f"{self.suite} has no task {wrong[0]}" if wrong else "there is no task in ()"
             raise ConfigError(f"{place}.task_ids", problem, f"Its tasks are numbered 0 to {count - 1}.")
+        if self.init_ids is not None and (not self.init_ids or min(self.init_ids) < 0):
+            problem = f"expected numbers of initial states, found {list(self.init_ids)}"
+            raise ConfigError(f"{place}.init_ids", problem, "LIBERO ships 50 for a task, as a rule, numbered from 0.")
         if self.obs_mode == "state" and len(self.names) > 1:
             remedy = "Name one in task_ids, or observe images."
             raise ConfigError(f"{place}.obs_mode", f"the states of {len(self.names)} tasks differ in size", remedy)

@@ -35,7 +35,7 @@ class Libero(SimulatorConfig):
     task_ids: tuple[int, ...] | None = None
     """The numbers of the suite's tasks to play, in LIBERO's order; all if None. Tasks are numbered anew from 0 then."""
     init_ids: tuple[int, ...] | None = None
-    """The numbers of the initial states that LIBERO ships for a task to begin in; all if None. They are numbered anew from 0 then."""
+    """The numbers of the shipped initial states of a task to begin in; all if None. They are numbered anew from 0 then, too."""
     obs_mode: Literal["rgb", "state"] = "rgb"
     """`rgb` gives `main_images` `[N, H, W, 3]` (agentview), `wrist_images` `[N, H, W, 3]` (eye in hand), `task_descriptions` `[N]`
     and `states` `[N, 8]`: position and axis-angle of the hand, and the positions of both fingers.

@@ -13,8 +13,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
+import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
+from numpy.typing import NDArray
 
 from rlinf.core.errors import ConfigError
 from rlinf.core.lazy import without_collection

@@ -7,8 +7,10 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
 
+import numpy as np
+
 from rlinf.core.capabilities import HasExpert
-from rlinf.core.data import EnvSpec
+from rlinf.core.data import ArraySpec, EnvSpec
 from rlinf.core.data.offline import OfflineSource
 from rlinf.core.declarations import KnowsExpert, traits_of
 from rlinf.core.errors import ConfigError, refuse
@@ -130,6 +132,7 @@ def check_data(cfg: EmbodiedSFTConfig) -> None:
     refuse(list(fit.unknown_keys(spec)))
     if env is not None and spec is not None:
         refuse(list(fit.unfit_for_env("env.eval", env.env_type, spec)))
+        refuse(list(_other_actions(source, env.env_type, spec.action)))
     if cfg.dagger is not None and env is not None:
         refuse(list(_other_features(source, env.env_type, described(replace(env, wrappers=())))))
     if env is not None:
@@ -173,6 +176,22 @@ def _refuse_no_expert(config: EvalEnvConfig) -> None:
 def _declares_expert(name: str) -> bool:
     item: object = ENVS.get(name)
     return isinstance(item, KnowsExpert) and item.has_expert is True
+
+
+def _other_actions(source: OfflineSource, env_type: str, action: ArraySpec) -> Iterator[ConfigError]:
+    """Refuses actions in another convention than that of the simulator with its wrappers; the first episode is read."""
+    if action.low is None or action.high is None:
+        return
+    done = np.asarray(next(iter(source.episodes())).action, np.float64)
+    low, high = (np.broadcast_to(np.asarray(bound, np.float64), done.shape[1:]) for bound in (action.low, action.high))
+    # People and noise exceed bounds by a little, another convention by much.
+    far = np.argwhere((done < low - (high - low) / 2) | (done > high + (high - low) / 2))
+    for step, *number in far[:1]:
+        at = tuple(number)
+        problem = f"an action of '{source.name}' has {done[step][at]:g} at {list(map(int, at))}, "
+        problem += f"where env.eval.env_type '{env_type}' with its wrappers takes {low[at]:g} to {high[at]:g}"
+        remedy = "Name the format that leads from a policy's actions to these, as in env.eval.wrappers; or leave out that wrapper."
+        yield ConfigError("data.action_format", problem, remedy)
 
 
 def _other_features(source: OfflineSource, env_type: str, env: EnvSpec) -> Iterator[ConfigError]:

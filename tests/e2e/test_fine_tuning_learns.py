@@ -1,30 +1,35 @@
-"""Vision-language-action models from demonstrations by imitation to reinforcement learning, as the documentation does it."""
+"""Policies from demonstrations by imitation to reinforcement learning, as the documentation does it."""
 
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
 
 ONE_PROCESS = ("cluster.backend=local", "cluster.component_placement.actor='0'", "runner.logger.logger_backends=[]")
 RUNS = [
-    ("openvla_oft", "ppo", ("--episodes=24",), 0.12),
-    ("pi0", "ppo", ("--episodes=400", "--speed=0.5", "--noise=0.3"), 0.15),
-    ("flow", "fpo", ("--episodes=300", "--noise=0.3"), 0.35),
+    ("tabletop_openvla_oft_sft", "tabletop_openvla_oft_ppo", ("--episodes=24",), 0.12),
+    ("tabletop_pi0_sft", "tabletop_pi0_ppo", ("--episodes=400", "--speed=0.5", "--noise=0.3"), 0.15),
+    ("tabletop_flow_sft", "tabletop_flow_fpo", ("--episodes=300", "--noise=0.3"), 0.35),
+    pytest.param(
+        *("metaworld_mt10_sft", "metaworld_mt10_ppo", ("--episodes=30", "--noise=0.5"), 0.1),
+        marks=pytest.mark.skipif(find_spec("metaworld") is None, reason="the extra rlinf-envs[metaworld] is not installed"),
+    ),
 ]
-"""A model, an algorithm, the demonstrations that are imitated, and what is added to the success rate at least."""
+"""Recipes of imitation and of reinforcement learning, the demonstrations, and what is added to the success rate at least."""
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", [1, 2, 3])
-@pytest.mark.parametrize(("model", "algorithm", "demonstrations", "gain"), RUNS)
+@pytest.mark.parametrize(("imitation", "recipe", "demonstrations", "gain"), RUNS)
 def test_reinforcement_learning_improves_what_imitation_has_learned(
-    app: Any, model: str, algorithm: str, demonstrations: tuple[str, ...], gain: float, seed: int
+    app: Any, imitation: str, recipe: str, demonstrations: tuple[str, ...], gain: float, seed: int
 ) -> None:
-    """On the same 256 initial states; the control is the policy that reinforcement learning starts from."""
-    imitation, data = f"tabletop_{model}_sft", app.logs / "demonstrations"
+    """On the same initial states, 100 or more; the control is the policy that reinforcement learning starts from."""
+    data = app.logs / "demonstrations"
     code, said = app.here("collect.py", "--config-name", imitation, f"--out={data}", *demonstrations)
     assert code == 0, said
     given = (*ONE_PROCESS, f"runner.logger.log_path={app.logs}", f"runner.seed={seed}")
@@ -32,6 +37,6 @@ def test_reinforcement_learning_improves_what_imitation_has_learned(
     assert code == 0, said
     before = json.loads((app.logs / imitation / "summary.json").read_text())
     silent = "env.eval.video_cfg.save_video=false"
-    after = app.run(f"tabletop_{model}_{algorithm}", f"runner.ckpt_path={app.logs / imitation}", silent, *given)
+    after = app.run(recipe, f"runner.ckpt_path={app.logs / imitation}", silent, *given)
     assert after["protocol"] == before["protocol"]
     assert after["eval/success_once"] >= before["eval/success_once"] + gain

@@ -15,6 +15,7 @@ ALONE = (
 LEARNED = [
     ("cartpole_ppo", "eval/return", 150.0, 475.0),
     ("halfcheetah_ppo", "eval/return", 100.0, 800.0),
+    ("maniskill_reinforce_pp_mlp", "eval/success_once", 0.1, 0.75),
     pytest.param(
         *("genesis_reach_ppo", "eval/success_once", 0.2, 0.95), marks=pytest.mark.skipif(find_spec("genesis") is None, reason=ALONE)
     ),
@@ -48,6 +49,18 @@ def test_the_default_recipe_learns_to_push(app: Any, seed: int) -> None:
     result = summary(app, "maniskill_ppo_mlp", f"runner.seed={seed}", timeout=2300)
     assert result["eval/success_once"] >= 0.95
     assert (app.logs / "maniskill_ppo_mlp/video/eval.mp4").stat().st_size > 10_000
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_groups_improve_what_a_critic_has_begun(app: Any, seed: int) -> None:
+    """The control is the policy that it starts from: 90 iterations of PPO."""
+    given = (*ONE_PROCESS, SILENT, f"runner.seed={seed}")
+    before = summary(app, "maniskill_ppo_mlp", *given, "runner.max_steps=90", timeout=1700)
+    after = summary(app, "maniskill_grpo_mlp", *given, f"runner.ckpt_path={app.logs / 'maniskill_ppo_mlp'}", timeout=1800)
+    assert after["protocol"]["episodes"] == before["protocol"]["episodes"]
+    assert after["eval/success_once"] >= max(0.9, before["eval/success_once"])
 
 
 @pytest.mark.slow

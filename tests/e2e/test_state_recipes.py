@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from rlinf.core import installing, registry
 
@@ -51,6 +53,27 @@ def test_a_recipe_runs(app: Any, recipe: str) -> None:
         assert set(tasks) <= set(range(10))
     if recipe == "maniskill_grpo_mlp":
         assert [row["rollout/singleton_rows"] for row in rows] == [0.0, 0.0]
+
+
+def test_demonstrations_and_imitation_come_before_a_recipe(app: Any) -> None:
+    """How these are made is written in it."""
+    data, given = app.logs / "demonstrations", (*LOCAL, f"runner.logger.log_path={app.logs}", "env.eval.total_num_envs=2")
+    imitation = ("--config-name", "metaworld_mt10_sft")
+    code, said = app.here("collect.py", *imitation, f"--out={data}", "--episodes=3", "--noise=0.5", "env.eval.total_num_envs=3")
+    assert code == 0, said
+    few = ("runner.max_steps=1", "runner.steps_per_iteration=2", "env.eval.episodes=2", "env.eval.max_episode_steps=10")
+    code, said = app.here("sft.py", *imitation, *given, *few, f"data.path={data}")
+    assert code == 0, said
+    start = f"runner.ckpt_path={app.logs / 'metaworld_mt10_sft'}"
+    silent = "env.eval.video_cfg.save_video=false"
+    app.run("metaworld_mt10_ppo", *SHORT, *RECIPES["metaworld_mt10_ppo"], start, silent)
+    found, began = (
+        load_file(next((app.logs / recipe).glob("checkpoints/global_step_*/actor/model.safetensors")))
+        for recipe in ("metaworld_mt10_ppo", "metaworld_mt10_sft")
+    )
+    # What is seen stays normalised as in the demonstrations.
+    assert torch.equal(found["normalize.mean"], began["normalize.mean"])
+    assert began["normalize.mean"].abs().sum() > 0
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import sys
 from pathlib import Path
 
 BOWL = "stable_scanned_objects/akita_black_bowl"
@@ -116,3 +117,7 @@ def write_shapes(root):
         scene = (shipped / f"arenas/{theirs}.xml").read_text().replace("../textures", str(shipped / "textures"))
         scene = scene.replace("tex-light-gray-plaster", "tex-wall").replace("</worldbody>", '<body name="floor"/></worldbody>')
         (root / f"scenes/{ours}.xml").write_text(scene)
+
+
+if __name__ == "__main__":
+    write_shapes(Path(sys.argv[1]))

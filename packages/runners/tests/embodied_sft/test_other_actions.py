@@ -1,4 +1,4 @@
-"""Demonstrations in another convention than the environment's are refused: they would teach a gripper to close where it should open."""
+"""Demonstrations in another convention than the environment takes are refused: a gripper would learn to do the opposite."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def objections(*actions: tuple[float, float], taken: ArraySpec = TAKEN) -> list[
 
 def test_a_gripper_of_the_simulator_is_none_of_a_policy() -> None:
     (said,) = objections((0.5, 1.0), (0.2, -1.0), (0.1, -1.0))
-    assert said.startswith("data.action_format: an action of 'demos' has -1 at [1], where env.eval.env_type 'toy' with its wrappers")
+    assert said.startswith("data.action_format: an action of 'demos' has -1 at [1], where env.eval.env_type 'toy' with its")
     assert "takes 0 to 1" in said
 
 

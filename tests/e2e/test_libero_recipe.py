@@ -25,17 +25,29 @@ SHORT = (
     "env.train.total_num_envs=2",
     "env.train.max_steps_per_rollout_epoch=2",
     "env.train.max_episode_steps=16",
+    "env.train.rollout_epoch=1",
     "env.eval.total_num_envs=1",
     "env.eval.episodes=1",
     "env.eval.video_cfg.save_video=false",
     "actor.global_batch_size=2",
     "algorithm.update_epoch=1",
 )
+needs_libero = pytest.mark.skipif(
+    importlib.util.find_spec("libero") is None, reason="the extra rlinf-envs[libero] is not installed"
+)
+needs_gl = pytest.mark.skipif(not can_render(), reason="MuJoCo can't draw here")
+
+
+def write_meshes(folder: Path) -> Path:
+    """Shapes that stand for LIBERO's meshes."""
+    meshes = folder / "meshes"
+    runpy.run_path(str(SHAPES))["write_shapes"](meshes)
+    return meshes
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("libero") is None, reason="the extra rlinf-envs[libero] is not installed")
-@pytest.mark.skipif(not can_render(), reason="MuJoCo can't draw here")
+@needs_libero
+@needs_gl
 @pytest.mark.parametrize(
     ("recipe", "swap", "steps"),
     [
@@ -44,11 +56,32 @@ SHORT = (
     ],
 )
 def test_a_recipe_trains_and_is_evaluated(app: Any, tmp_path: Path, recipe: str, swap: tuple[str, ...], steps: int) -> None:
-    meshes = tmp_path / "meshes"
-    runpy.run_path(str(SHAPES))["write_shapes"](meshes)
+    meshes = write_meshes(tmp_path)
     code, said = app.train_here("--config-name", recipe, *swap, *SHORT, f"env.train.init_params.assets={meshes}")
     assert code == 0, said
     metrics = {key: value for line in app.metrics(recipe) for key, value in line.items()}
     assert metrics["env/steps"] == steps
     assert metrics["train/skipped"] == 0
     assert 0 <= metrics["eval/success_once"] <= 1
+
+
+@pytest.mark.slow
+@needs_libero
+@needs_gl
+def test_the_expert_is_imitated(app: Any, tmp_path: Path) -> None:
+    data, meshes = app.logs / "demonstrations", write_meshes(tmp_path)
+    given = (
+        "--config-name",
+        "libero_spatial_openvla_oft_sft",
+        f"env.eval.init_params.assets={meshes}",
+        "env.eval.total_num_envs=1",
+    )
+    code, said = app.here("collect.py", *given, f"--out={data}", "--episodes=2")
+    assert code == 0, said
+    assert "2 of them solved" in said
+    few = ("runner.max_steps=2", "runner.steps_per_iteration=3", "runner.val_check_interval=0", "env.eval.episodes=1")
+    where = (f"data.path={data}", f"runner.logger.log_path={app.logs}", "cluster.backend=local")
+    code, said = app.here("sft.py", *given, *few, *where, "env.eval.max_episode_steps=16")
+    assert code == 0, said
+    losses = [line["train/loss"] for line in app.metrics("libero_spatial_openvla_oft_sft") if "train/loss" in line]
+    assert losses[1] < losses[0]

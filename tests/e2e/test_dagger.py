@@ -134,7 +134,7 @@ def test_a_run_goes_on_in_another_folder(tmp_path: Path, demonstrations: Path) -
 def test_what_can_not_be_done_is_refused_before_a_worker_starts(tmp_path: Path, demonstrations: Path) -> None:
     nobody = recipe(tmp_path, demonstrations)
     nobody["env"]["eval"] |= {"env_type": "gymnasium", "init_params": {"env_id": "Pendulum-v1"}}
-    refused(nobody, "env.eval.env_type: 'gymnasium' has no scripted expert", "These have one: realworld, tabletop")
+    refused(nobody, "env.eval.env_type: 'gymnasium' has no scripted expert", "These have one: metaworld, realworld, tabletop")
     share = recipe(tmp_path, demonstrations)
     share["dagger"]["init_beta"] = 1.5
     refused(share, "dagger.init_beta")

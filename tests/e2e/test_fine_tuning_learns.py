@@ -14,7 +14,7 @@ RUNS = [
     ("tabletop_pi0_sft", "tabletop_pi0_ppo", ("--episodes=400", "--speed=0.5", "--noise=0.3"), 0.15),
     ("tabletop_flow_sft", "tabletop_flow_fpo", ("--episodes=300", "--noise=0.3"), 0.35),
     pytest.param(
-        *("metaworld_mt10_sft", "metaworld_mt10_ppo", ("--episodes=30", "--noise=0.5"), 0.1),
+        *("metaworld_mt10_sft", "metaworld_mt10_ppo", ("--episodes=30", "--noise=0.5"), 0.05),
         marks=pytest.mark.skipif(find_spec("metaworld") is None, reason="the extra rlinf-envs[metaworld] is not installed"),
     ),
 ]

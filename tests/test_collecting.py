@@ -30,15 +30,16 @@ def interrupting(app: Any, after: int) -> Any:
     """`record_expert` of the app, which is interrupted after some episodes."""
     record = app.record_expert
 
-    def interrupted(*args: Any, **settings: Any) -> Any:
+    def interrupted(*args: Any, report: Any, **settings: Any) -> Any:
         ended: list[Any] = []
 
-        def report(result: Any) -> None:
+        def counted(result: Any) -> None:
+            report(result)
             ended.append(result)
             if len(ended) == after:
                 raise KeyboardInterrupt
 
-        return record(*args, **settings, report=report)
+        return record(*args, **settings, report=counted)
 
     return interrupted
 

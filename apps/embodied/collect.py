@@ -15,9 +15,9 @@ from typing import Any
 
 from rlinf.core.config.arguments import ArgumentParser, real, whole
 from rlinf.core.errors import ConfigError
-from rlinf.core.evaluation import canonical
+from rlinf.core.evaluation import EpisodeResult, canonical
 from rlinf.envs.recording import Continued, LeRobotWriter, NumpyWriter, expect_new, record_expert
-from rlinf.runners import compose_app_recipe, run_app
+from rlinf.runners import ProgressDisplay, compose_app_recipe, run_app
 from rlinf.runners.entry import INTERRUPTED
 from rlinf.runners.task_types import task_type_of
 
@@ -49,18 +49,26 @@ def main(argv: Sequence[str]) -> int:
         writer = NumpyWriter(folder)
     else:
         writer = LeRobotWriter(folder, fps=args.fps, robot_type=config.env_type, finalize_interval=100, use_videos=args.videos)
-    asked = {name: getattr(args, name) for name in ("seed", "speed", "noise", "only_success", "human")}
+    asked = {name: getattr(args, name) for name in ("seed", "speed", "noise", "labels", "only_success", "human")}
     played_in = {name: getattr(config, name) for name in ("env_type", "init_params", "max_episode_steps", "ignore_terminations")}
     settings = canonical({**asked, **played_in, "format": args.format, "videos": args.videos, "fps": args.fps})
     writer = Continued(writer, folder, settings, resume=args.resume)
+    ended, solved, steps = 0, 0, 0
+
+    def count(episode: EpisodeResult) -> None:
+        nonlocal ended, solved, steps
+        ended, solved, steps = ended + 1, solved + bool(episode.success_once), steps + episode.episode_len
+        progress.iteration(start + ended, f"{solved} solved")
+
+    start = len(writer.done)
     try:
-        played = record_expert(env, writer, episodes=args.episodes, done=writer.done, **asked)
+        with ProgressDisplay(args.episodes, start, "record") as progress:
+            record_expert(env, writer, episodes=args.episodes, done=writer.done, report=count, **asked)
     except KeyboardInterrupt:
         kept = f"the {writer.count} episodes that had ended are in {folder}, and can be learned from; --resume goes on"
         sys.stdout.write(f"interrupted: {kept if writer.count else 'no episode had ended'}\n")
         return INTERRUPTED
-    solved, steps = sum(bool(each.success_once) for each in played), sum(each.episode_len for each in played)
-    sys.stdout.write(f"{len(played)} episodes of {steps} steps, {solved} of them solved; {writer.count} are in {folder}\n")
+    sys.stdout.write(f"{ended} episodes of {steps} steps, {solved} of them solved; {writer.count} are in {folder}\n")
     return 0
 
 
@@ -85,7 +93,10 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--resume", action="store_true", help="go on with an interrupted collection, or with more episodes")
     parser.add_argument("--seed", type=whole(0), default=0, help="of initial states and noise (default: %(default)s)")
     parser.add_argument("--speed", type=_SPEED, default=1.0, help="multiplies the expert's actions (default: %(default)s)")
-    parser.add_argument("--noise", type=real(0), default=0.0, help="added to them, uniform in ± this (default: %(default)s)")
+    added = "added to them, uniform in ± this; 0.4,0.4,0 gives each number of an action its own (default: %(default)s)"
+    parser.add_argument("--noise", type=_noise, default=0.0, help=added)
+    told = "what the dataset has as actions: those executed, or the expert's own in the states that noise leads to (default: %(default)s)"
+    parser.add_argument("--labels", choices=("executed", "expert"), default="executed", help=told)
     parser.add_argument("--only-success", action="store_true", help="leave out episodes that are not solved")
     parser.add_argument("--human", action="store_true", help="a person plays, at `rlinf robot console`, and not the expert")
     parser.add_argument("--format", choices=("lerobot", "numpy"), default="lerobot", help="numpy keeps final observations, too")
@@ -94,6 +105,11 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--traceback", action="store_true", help="show errors with their traceback")
     parser.add_argument("overrides", nargs="*", help="Hydra overrides: key=value")
     return parser.parse_intermixed_args(list(argv))
+
+
+def _noise(text: str) -> float | list[float]:
+    first, *others = map(real(0), text.split(","))
+    return [first, *others] if others else first
 
 
 if __name__ == "__main__":

@@ -69,6 +69,21 @@ def test_a_slow_expert_needs_longer_and_may_fail():
     assert 0 < len(solved.episodes) < len(slow.episodes) == 12
 
 
+def test_the_expert_labels_what_noise_leads_to():
+    noisy, labelled = Kept(), Kept()
+    record_expert(tables(3), noisy, episodes=4, noise=0.3)
+    record_expert(tables(3), labelled, episodes=4, noise=0.3, labels="expert")
+    for executed, told in zip(*(sorted(kept.episodes, key=lambda e: e.seed) for kept in (noisy, labelled)), strict=True):
+        # The same states, as the same was done.
+        np.testing.assert_array_equal(told.observations["states"], executed.observations["states"])
+        np.testing.assert_array_equal(told.policy_actions, executed.actions)
+        assert told.intervened is not None and not told.intervened.any()
+        apart = np.abs(told.actions - executed.actions)
+        assert 0.0 < apart.max() <= 0.3 + 1e-6
+    with pytest.raises(ConfigError, match="^labels: a person who plays is not the scripted expert"):
+        record_expert(tables(1), Kept(), episodes=1, human=True, labels="expert")
+
+
 def test_who_has_no_expert_and_senseless_numbers_are_refused(counters, tmp_path):
     with pytest.raises(ConfigError, match="has no scripted expert"):
         record_expert(counters(2), LeRobotWriter(tmp_path / "new", fps=10), episodes=1)
@@ -76,6 +91,11 @@ def test_who_has_no_expert_and_senseless_numbers_are_refused(counters, tmp_path)
     for numbers, said in (
         ({"speed": 0.0}, r"^speed: expected a value in \(0, 1\], found 0"),
         ({"noise": float("nan")}, "^noise: expected at least 0, found nan"),
+        ({"noise": [0.1, -0.2]}, "^noise: expected at least 0, found -0.2"),
+        (
+            {"noise": [0.1, 0.2, 0.0]},
+            r"^noise: expected one number, or one for each of an action's, which has shape \(2,\); found 3",
+        ),
         ({"episodes": -3}, "^episodes: expected at least 1, found -3"),
     ):
         with pytest.raises(ConfigError, match=said):

@@ -102,11 +102,16 @@ def test_the_goal_is_seen(assets, used):
 
 
 def test_the_expert_puts_the_bowl_on_the_plate(assets):
-    env = make(assets, obs_mode="state", limit=100, init_ids=(5,))
+    """After its hand was turned, and while it is pushed."""
+    env = make(assets, obs_mode="state", limit=120, init_ids=(5,))
     env.reset(seed=1)
+    pushed = np.random.default_rng(0)
+    for _ in range(4):
+        env.step(np.float32([[0, 0, 0, 1, -1, 0, -1]]))
     terminated = truncated = np.zeros(1, np.bool_)
     while not (terminated | truncated).any():
-        _, _, terminated, truncated, infos = env.step(env.unwrapped.expert_actions())
+        push = np.float32([*pushed.uniform(-0.4, 0.4, 3), 0, 0, 0, 0])
+        _, _, terminated, truncated, infos = env.step(np.clip(env.unwrapped.expert_actions() + push, -1, 1))
     assert infos["episode"]["success_once"].all()
 
 

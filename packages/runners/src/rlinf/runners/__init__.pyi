@@ -31,6 +31,7 @@ from rlinf.runners.reasoning import ReasoningRolloutWorker as ReasoningRolloutWo
 from rlinf.runners.reasoning import ReasoningRunner as ReasoningRunner
 from rlinf.runners.reasoning import RewardWorker as RewardWorker
 from rlinf.runners.reasoning import read_reasoning as read_reasoning
+from rlinf.runners.reporting.progress import ProgressDisplay as ProgressDisplay
 from rlinf.runners.sft import SFTActor as SFTActor
 from rlinf.runners.sft import SFTConfig as SFTConfig
 from rlinf.runners.sft import SFTRunner as SFTRunner

@@ -10,6 +10,10 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 _FULL: Final = 0.02
 """Metres: an error from which on the hand moves as fast as it can."""
+_FULL_TURN: Final = 0.2
+"""Radians: an error from which on the hand turns as fast as it can."""
+_DOWN: Final = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, -1.0]])
+"""The hand's orientation in which it points down, and the fingers open along y."""
 _NEAR: Final = 0.008
 """Metres, across, from which on the hand goes down to the rim."""
 _ABOVE: Final = 0.06
@@ -27,37 +31,46 @@ def expert_action(simulation: Any) -> NDArray[np.float32]:
     """`[7]` in [−1, 1]: it takes a bowl by its rim, lifts it, carries it to its place, and lets go.
 
     Args:
-        simulation: LIBERO's environment (robosuite's) of a task that asks for one thing on another, and for nothing else; the
-            gripper points down, as it does from the start.
+        simulation: LIBERO's environment (robosuite's) of a task that asks for one thing on another, and for nothing else.
     """
+    motion, gripper = _motion(simulation)
+    motion = motion / _FULL
+    return np.array([*(motion / max(1.0, float(np.abs(motion).max()))), *_upright(simulation), gripper], np.float32)
+
+
+def _motion(simulation: Any) -> tuple[Floats, float]:
+    """Metres `[3]`, and the gripper's action."""
     ((_, thing, place),) = simulation.parsed_problem["goal_state"]
     hand = np.array(simulation.sim.data.site_xpos[simulation.robots[0].eef_site_id], np.float64)
     held, there = simulation.objects_dict[thing], simulation.objects_dict[place]
     at, goal = (_position(simulation, name) for name in (thing, place))
-    # The fingers open along y; the wall that is nearer to the middle of the table goes between them.
+    # Of the walls along y, the one that is nearer to the middle of the table goes between them.
     rim = at + np.array([0.0, -held.horizontal_radius, held.top_offset[2]])
     surface = goal[2] + there.top_offset[2] - held.bottom_offset[2]
     aside = goal - at
     over = float(np.linalg.norm(aside[:2])) < _OVER
     if over and at[2] < surface + _PLACED:
-        return _act(np.array([0.0, 0.0, _FULL]), _OPEN)
+        return np.array([0.0, 0.0, _FULL]), _OPEN
     if simulation._check_grasp(gripper=simulation.robots[0].gripper, object_geoms=held):
         if over:
-            return _act(np.array([*aside[:2], surface - at[2]]), _CLOSED)
+            return np.array([*aside[:2], surface - at[2]]), _CLOSED
         height = surface + _ABOVE - at[2]
-        return _act(np.array([0.0, 0.0, height]) if height > _ABOVE / 2 else np.array([*aside[:2], height]), _CLOSED)
+        return np.array([0.0, 0.0, height] if height > _ABOVE / 2 else [*aside[:2], height]), _CLOSED
     way = rim - hand
     if float(np.linalg.norm(way[:2])) > _NEAR:
-        return _act(way + np.array([0.0, 0.0, _ABOVE]), _OPEN)
+        return way + np.array([0.0, 0.0, _ABOVE]), _OPEN
     way[2] -= _DEEP
-    return _act(way, _CLOSED if abs(way[2]) < _NEAR else _OPEN)
+    return way, _CLOSED if abs(way[2]) < _NEAR else _OPEN
 
 
 def _position(simulation: Any, name: str) -> Floats:
     return np.array(simulation.sim.data.body_xpos[simulation.obj_body_id[name]], np.float64)
 
 
-def _act(motion: Floats, gripper: float) -> NDArray[np.float32]:
-    """A motion in metres, whose turn is none."""
-    motion = motion / _FULL
-    return np.array([*(motion / max(1.0, float(np.abs(motion).max()))), 0.0, 0.0, 0.0, gripper], np.float32)
+def _upright(simulation: Any) -> Floats:
+    """`[3]` in [−1, 1], a turn of the hand about the axes of the world, towards pointing down."""
+    hand = np.array(simulation.sim.data.site_xmat[simulation.robots[0].eef_site_id], np.float64).reshape(3, 3)
+    left = _DOWN @ hand.T
+    # The sine of the angle about its axis; enough for a hand that is not upside down.
+    turn = np.array([left[2, 1] - left[1, 2], left[0, 2] - left[2, 0], left[1, 0] - left[0, 1]]) / 2
+    return np.clip(turn / _FULL_TURN, -1.0, 1.0)

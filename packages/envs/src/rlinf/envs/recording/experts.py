@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from gymnasium.vector import VectorEnv
@@ -16,9 +16,10 @@ from rlinf.core.evaluation import EpisodeProtocol, EpisodeResult, Turn
 from rlinf.core.random import keyed_seed
 from rlinf.envs.evaluation import play
 from rlinf.envs.recording.episode import Writer
+from rlinf.envs.recording.mixture import ExpertShare
 from rlinf.envs.recording.wrapper import RecordEpisodes
 from rlinf.envs.spaces import describe
-from rlinf.envs.wrappers.interventions import HasHuman
+from rlinf.envs.wrappers.interventions import HasHuman, Interventions
 
 _SEED_RANGE = 2**31
 
@@ -30,7 +31,8 @@ def record_expert(
     episodes: int,
     seed: int = 0,
     speed: float = 1.0,
-    noise: float = 0.0,
+    noise: float | Sequence[float] = 0.0,
+    labels: Literal["executed", "expert"] = "executed",
     only_success: bool = False,
     human: bool = False,
     done: Collection[int] = (),
@@ -46,7 +48,11 @@ def record_expert(
         episodes: how many are played.
         seed: of initial states and noise.
         speed: in (0, 1], by which the expert's actions are multiplied.
-        noise: uniform in [−noise, noise], added to them; the environment's bounds clip the sum.
+        noise: uniform in [−noise, noise], added to them; the environment's bounds clip the sum. One number, or one for each of an
+            action's.
+        labels: what is recorded as action: what was `executed`, or what the `expert` does in that state without speed and noise, so
+            that it shows how to come back from where the noise led; what was executed is then beside it, as a policy's action in
+            DAgger is. Laskey et al., "DART: Noise Injection for Robust Imitation Learning" (2017), arXiv:1703.09327.
         only_success: leaves out episodes that are not solved, so that there may be fewer.
         human: a person plays (`rlinf robot console`), and not the expert; while they do nothing, the action is 0.
         done: seeds of resets whose episodes are there already, and are not played again.
@@ -58,22 +64,31 @@ def record_expert(
     Raises:
         ConfigError: the environment has no expert, or a number is out of its range.
     """
+    spec: EnvSpec = describe(env)
     try:
+        if human and labels == "expert":
+            raise ConfigError("labels", "a person who plays is not the scripted expert", "Leave out one of human and labels.")
         acts = _acting(env.unwrapped, human=human)
         expect_at_least("episodes", episodes, 1)
         expect_range("speed", speed, 0, 1, open_low=True)
-        expect_at_least("noise", noise, 0)
+        for value in np.ravel(noise).tolist():
+            expect_at_least("noise", value, 0)
+        if np.ndim(noise) and np.shape(noise) != spec.action.shape:
+            problem = f"expected one number, or one for each of an action's, which has shape {spec.action.shape}; found {len(np.ravel(noise))}"
+            raise ConfigError("noise", problem)
     except ConfigError:
         writer.close()
         env.close()
         raise
+    if labels == "expert":
+        env = Interventions(env, ExpertShare(env))
     recorded = RecordEpisodes(env, writer, only_success=only_success)
-    spec: EnvSpec = describe(env)
+    spread = np.asarray(noise)
 
     def decide(observations: Mapping[str, Any], turns: Sequence[Turn]) -> Any:
         del observations  # the expert knows everything
         motion = speed * np.asarray(acts())[[turn.slot for turn in turns]]
-        jitter = np.stack([turn.generator("expert").uniform(-noise, noise, spec.action.shape) for turn in turns])
+        jitter = np.stack([turn.generator("expert").uniform(-spread, spread, spec.action.shape) for turn in turns])
         return (motion + jitter).astype(np.float32)
 
     # Evaluations take their states from the seed itself.

@@ -19,19 +19,20 @@ class ProgressDisplay:
     Args:
         total: the number of iterations.
         start: the iteration that the run begins with.
+        doing: what each of them does, in a word.
     """
 
-    def __init__(self, total: int, start: int = 0) -> None:
+    def __init__(self, total: int, start: int = 0, doing: str = "train") -> None:
         # Where nothing is shown, as when a recipe is refused, nothing of it is imported.
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
         self._console = Console(file=sys.stderr, highlight=False)
-        self._total, self._start = total, start
+        self._total, self._start, self._doing = total, start, doing
         self._began = self._last_line = time.monotonic()
         self._evaluated = ""
         self._bar = Progress(
-            TextColumn("[bold]train"),
+            TextColumn(f"[bold]{doing}"),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
             TextColumn("{task.fields[numbers]}"),
@@ -41,7 +42,7 @@ class ProgressDisplay:
             console=self._console,
             disable=not self._console.is_terminal,
         )
-        self._task = self._bar.add_task("train", total=total, completed=start, numbers="starting")
+        self._task = self._bar.add_task(doing, total=total, completed=start, numbers="starting")
 
     def note(self, text: str) -> None:
         """Prints a line above the bar."""
@@ -62,7 +63,7 @@ class ProgressDisplay:
         if not self._console.is_terminal and (now - self._last_line > LINE_EVERY_S or done == self._total):
             self._last_line = now
             left = (now - self._began) / max(1, done - self._start) * (self._total - done)
-            self.note(f"train {done}/{self._total}  {numbers}  left {left:.0f} s")
+            self.note(f"{self._doing} {done}/{self._total}  {numbers}  left {left:.0f} s")
 
     def evaluation(self, text: str) -> None:
         """Shows what the newest evaluation found."""

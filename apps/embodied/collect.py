@@ -95,7 +95,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--speed", type=_SPEED, default=1.0, help="multiplies the expert's actions (default: %(default)s)")
     added = "added to them, uniform in ± this; 0.4,0.4,0 gives each number of an action its own (default: %(default)s)"
     parser.add_argument("--noise", type=_noise, default=0.0, help=added)
-    told = "what the dataset has as actions: those executed, or the expert's own in the states that noise leads to (default: %(default)s)"
+    told = "the actions of the dataset: those executed, or the expert's in the states that noise led to (default: %(default)s)"
     parser.add_argument("--labels", choices=("executed", "expert"), default="executed", help=told)
     parser.add_argument("--only-success", action="store_true", help="leave out episodes that are not solved")
     parser.add_argument("--human", action="store_true", help="a person plays, at `rlinf robot console`, and not the expert")

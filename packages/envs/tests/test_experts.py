@@ -77,10 +77,11 @@ def test_the_expert_labels_what_noise_leads_to():
         # The same states, as the same was done.
         np.testing.assert_array_equal(told.observations["states"], executed.observations["states"])
         np.testing.assert_array_equal(told.policy_actions, executed.actions)
-        assert told.intervened is not None and not told.intervened.any()
+        assert told.intervened is not None
+        assert not told.intervened.any()
         apart = np.abs(told.actions - executed.actions)
         assert 0.0 < apart.max() <= 0.3 + 1e-6
-    with pytest.raises(ConfigError, match="^labels: a person who plays is not the scripted expert"):
+    with pytest.raises(ConfigError, match=r"^labels: a person who plays is not the scripted expert"):
         record_expert(tables(1), Kept(), episodes=1, human=True, labels="expert")
 
 

@@ -74,8 +74,8 @@ def record_expert(
         for value in np.ravel(noise).tolist():
             expect_at_least("noise", value, 0)
         if np.ndim(noise) and np.shape(noise) != spec.action.shape:
-            problem = f"expected one number, or one for each of an action's, which has shape {spec.action.shape}; found {len(np.ravel(noise))}"
-            raise ConfigError("noise", problem)
+            wanted = f"one number, or one for each of an action's, which has shape {spec.action.shape}"
+            raise ConfigError("noise", f"expected {wanted}; found {len(np.ravel(noise))}")
     except ConfigError:
         writer.close()
         env.close()

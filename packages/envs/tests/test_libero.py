@@ -121,8 +121,8 @@ def test_some_initial_states(assets):
     some, _ = env.reset(seed=1, options={"init_id": [0, 1]})
     everything, _ = make(assets, 2, obs_mode="state", settle_steps=0).reset(seed=1, options={"init_id": [49, 3]})
     assert np.array_equal(some["states"][:, 8:], everything["states"][:, 8:])
-    with pytest.raises(ConfigError, match=r"env.init_ids: the task '.*' has no initial state 50. They are numbered 0 to 49"):
-        make(assets, obs_mode="state", init_ids=(50,))
+    with pytest.raises(ConfigError, match=r"here.init_ids: the task '.*' has no initial state 50. They are numbered 0 to 49"):
+        Libero(assets=str(assets), task_ids=(0,), init_ids=(50,)).check("here")
     with pytest.raises(ConfigError, match=r"env.init_ids: expected numbers of initial states, found \[-1\]"):
         make(assets, obs_mode="state", init_ids=(-1,))
 

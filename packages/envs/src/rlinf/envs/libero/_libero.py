@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
-import torch
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
@@ -24,6 +23,7 @@ from rlinf.envs._task_pool import Pool, PooledTask, choose
 from rlinf.envs.adapters import observation_space, seeded
 from rlinf.envs.assembly import ExpertVectorEnv, assemble_filmed
 from rlinf.envs.libero._expert import expert_action
+from rlinf.envs.libero._initial_states import initial_states
 from rlinf.envs.libero.libero import assets_folder, package_folder
 from rlinf.envs.rendering.mujoco import settle_rendering
 from rlinf.envs.rendering.on_demand import ImagesOnDemand
@@ -64,7 +64,7 @@ class _Simulation:
 
     def __init__(self, config: Libero, name: str) -> None:
         self._settle_steps = config.settle_steps
-        self.states = _initial_states(config, name)
+        self.states = initial_states(config, name)
         file = package_folder() / "bddl_files" / config.suite / f"{name}.bddl"
         wrapper: Any = importlib.import_module("libero.libero.envs.env_wrapper")
         with seeded(0):
@@ -111,7 +111,7 @@ class _Task(PooledTask[_Simulation]):
         self.metadata: dict[str, Any] = {"render_modes": [], "reset_options": ("task", "init_id"), "tasks": self._texts}
         self.metadata["init_ids"] = _init_ids(config)
         images = config.obs_mode == "rgb"
-        size = _PROPRIOCEPTION if images else _PROPRIOCEPTION + _initial_states(config, self.names[0]).shape[1]
+        size = _PROPRIOCEPTION if images else _PROPRIOCEPTION + initial_states(config, self.names[0]).shape[1]
         image, longest = (config.image_size, config.image_size, 3) if images else None, max(map(len, self._texts))
         self.observation_space = observation_space(states=size, main=image, wrist=image, text=images, longest_text=longest)
         self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (len(_IDLE),), np.float32)
@@ -161,34 +161,10 @@ def _turned(frame: NDArray[np.uint8], convention: str) -> NDArray[np.uint8]:
     return np.ascontiguousarray(turns[convention])
 
 
-def _initial_states(config: Libero, name: str) -> NDArray[np.float64]:
-    """The initial states of a task, `[I, D]`: those that LIBERO ships, or of them those that the configuration names.
-
-    Raises:
-        ConfigError: it names one that there is not.
-    """
-    shipped = _shipped_states(config.suite, name)
-    wrong = [number for number in config.init_ids or () if number >= len(shipped)]
-    if wrong:
-        problem = f"the task '{name}' has no initial state {wrong[0]}"
-        raise ConfigError("env.init_ids", problem, f"They are numbered 0 to {len(shipped) - 1}.")
-    return shipped if config.init_ids is None else shipped[list(config.init_ids)]
-
-
-def _shipped_states(suite: str, name: str) -> NDArray[np.float64]:
-    """Read without running anything that the file may hold."""
-    path = package_folder() / "init_files" / suite / f"{name}.pruned_init"
-    # NumPy moved its rebuilding function; the file names it by its former path.
-    rebuild: Any = importlib.import_module("numpy._core.multiarray")._reconstruct
-    plain: list[Any] = [(rebuild, "numpy.core.multiarray._reconstruct"), np.ndarray, np.dtype, np.dtypes.Float64DType]
-    with torch.serialization.safe_globals(plain):
-        return np.asarray(torch.load(path, weights_only=True), np.float64)
-
-
 @cache
 def _init_ids(config: Libero) -> int:
     """How many initial states every task has."""
-    return min(len(_initial_states(config, name)) for name in config.names)
+    return min(len(initial_states(config, name)) for name in config.names)
 
 
 def _import_libero(config: Libero) -> None:

@@ -79,6 +79,11 @@ class Libero(SimulatorConfig):
         if self.init_ids is not None and (not self.init_ids or min(self.init_ids) < 0):
             problem = f"expected numbers of initial states, found {list(self.init_ids)}"
             raise ConfigError(f"{place}.init_ids", problem, "LIBERO ships 50 for a task, as a rule, numbered from 0.")
+        if self.init_ids is not None:
+            from rlinf.envs.libero._initial_states import initial_states  # it imports torch
+
+            for name in self.names:
+                initial_states(self, name, place)
         if self.obs_mode == "state" and len(self.names) > 1:
             remedy = "Name one in task_ids, or observe images."
             raise ConfigError(f"{place}.obs_mode", f"the states of {len(self.names)} tasks differ in size", remedy)

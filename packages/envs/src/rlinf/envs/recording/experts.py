@@ -16,10 +16,11 @@ from rlinf.core.evaluation import EpisodeProtocol, EpisodeResult, Turn
 from rlinf.core.random import keyed_seed
 from rlinf.envs.evaluation import play
 from rlinf.envs.recording.episode import Writer
-from rlinf.envs.recording.mixture import ExpertShare
 from rlinf.envs.recording.wrapper import RecordEpisodes
 from rlinf.envs.spaces import describe
-from rlinf.envs.wrappers.interventions import HasHuman, Interventions
+from rlinf.envs.wrappers.base import Wrapper
+from rlinf.envs.wrappers.episodes import Step, remasked
+from rlinf.envs.wrappers.interventions import HasHuman
 
 _SEED_RANGE = 2**31
 
@@ -50,9 +51,10 @@ def record_expert(
         speed: in (0, 1], by which the expert's actions are multiplied.
         noise: uniform in [−noise, noise], added to them; the environment's bounds clip the sum. One number, or one for each of an
             action's.
-        labels: what is recorded as action: what was `executed`, or what the `expert` does in that state without speed and noise, so
-            that it shows how to come back from where the noise led; what was executed is then beside it, as a policy's action in
-            DAgger is. Laskey et al., "DART: Noise Injection for Robust Imitation Learning" (2017), arXiv:1703.09327.
+        labels: what is recorded as action: what was `executed`, or what the `expert` does in that state without speed and noise.
+            Imitation learns from the latter how to come back from where noise leads; it is no dataset for reinforcement learning,
+            which has to know what was executed. Laskey et al., "DART: Noise Injection for Robust Imitation Learning" (2017),
+            arXiv:1703.09327.
         only_success: leaves out episodes that are not solved, so that there may be fewer.
         human: a person plays (`rlinf robot console`), and not the expert; while they do nothing, the action is 0.
         done: seeds of resets whose episodes are there already, and are not played again.
@@ -80,16 +82,20 @@ def record_expert(
         writer.close()
         env.close()
         raise
-    if labels == "expert":
-        env = Interventions(env, ExpertShare(env))
-    recorded = RecordEpisodes(env, writer, only_success=only_success)
+    instead = _Instead(env, spec.action.shape) if labels == "expert" else None
+    recorded = RecordEpisodes(instead or env, writer, only_success=only_success)
     spread = np.asarray(noise)
 
     def decide(observations: Mapping[str, Any], turns: Sequence[Turn]) -> Any:
         del observations  # the expert knows everything
-        motion = speed * np.asarray(acts())[[turn.slot for turn in turns]]
+        slots = [turn.slot for turn in turns]
+        wanted = np.asarray(acts())[slots]
         jitter = np.stack([turn.generator("expert").uniform(-spread, spread, spec.action.shape) for turn in turns])
-        return (motion + jitter).astype(np.float32)
+        executed = (speed * wanted + jitter).astype(np.float32)
+        if instead is None:
+            return executed
+        instead.actions[slots] = executed
+        return wanted
 
     # Evaluations take their states from the seed itself.
     states = keyed_seed(seed, "demonstrations") % _SEED_RANGE
@@ -99,6 +105,19 @@ def record_expert(
         return play(recorded, decide, protocol, left, report=report)
     finally:
         recorded.close()
+
+
+class _Instead(Wrapper):
+    """Executes `actions` `[N, A]`, clipped to their bounds, in place of those that it is given."""
+
+    def __init__(self, env: VectorEnv[Any, Any, Any], shape: tuple[int, ...]) -> None:
+        super().__init__(env)
+        self.actions = np.zeros((env.num_envs, *shape), np.float32)
+
+    def step(self, actions: Any) -> Step:
+        space = self.single_action_space
+        result: Step = self.env.step(remasked(actions, np.clip(self.actions, space.low, space.high)))
+        return result
 
 
 def _acting(env: Any, *, human: bool) -> Callable[[], Any]:

@@ -48,7 +48,7 @@ class ExpertMixture(Wrapper):
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
-        self._share, self._kept = ExpertShare(env), _Kept()
+        self._share, self._kept = _ExpertShare(env), _Kept()
         # The recording is outside of the interventions, whose infos say who acted.
         super().__init__(RecordEpisodes(Interventions(env, self._share), self._kept))
 
@@ -62,7 +62,7 @@ class ExpertMixture(Wrapper):
         return [episode.recorded(-1 if episode.seed is None else episode.seed) for episode in taken]
 
 
-class ExpertShare:
+class _ExpertShare:
     """An `InterventionSource`: the expert acts in a share `beta` of the steps, and what it would do is known of each."""
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:

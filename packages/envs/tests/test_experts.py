@@ -76,6 +76,8 @@ def test_the_expert_labels_what_noise_leads_to():
     for executed, told in zip(*(sorted(kept.episodes, key=lambda e: e.seed) for kept in (noisy, labelled)), strict=True):
         # The same states, as the same was done.
         np.testing.assert_array_equal(told.observations["states"], executed.observations["states"])
+        # Of a chunk all actions are learned, as no policy acted.
+        assert told.policy_actions is None
         apart = np.abs(told.actions - executed.actions)
         assert 0.0 < apart.max() <= 0.3 + 1e-6
     with pytest.raises(ConfigError, match=r"^labels: a person who plays is not the scripted expert"):

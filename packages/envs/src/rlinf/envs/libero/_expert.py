@@ -15,12 +15,16 @@ _FULL_TURN: Final = 0.2
 _DOWN: Final = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, -1.0]])
 """The hand's orientation in which it points down, and the fingers open along y."""
 _NEAR: Final = 0.008
-"""Metres, across, from which on the hand goes down to the rim."""
+"""Metres of height from the grasp at which the gripper closes."""
+_AROUND: Final = 0.015
+"""Metres, across, from the rim within which the wall stands between the open fingers."""
 _ABOVE: Final = 0.06
 """Metres that the hand is above the rim, and what it holds above its place, on the way."""
 _OVER: Final = 0.02
-"""Metres, across, between a thing and its place, from which on it goes down."""
-_DEEP: Final = 0.012
+"""Metres, across, between a thing and its place, within which it may be let down."""
+_FUNNEL: Final = 0.04
+"""Metres, across, within which the way down grows from nothing to all of it: nearby states then have nearby actions."""
+_DEEP: Final = 0.02
 """Metres below the rim at which the gripper closes."""
 _PLACED: Final = 0.012
 """Metres above its place at which a thing is let go."""
@@ -48,19 +52,22 @@ def _motion(simulation: Any) -> tuple[Floats, float]:
     rim = at + np.array([0.0, -held.horizontal_radius, held.top_offset[2]])
     surface = goal[2] + there.top_offset[2] - held.bottom_offset[2]
     aside = goal - at
-    over = float(np.linalg.norm(aside[:2])) < _OVER
-    if over and at[2] < surface + _PLACED:
+    far = float(np.linalg.norm(aside[:2]))
+    if far < _OVER and at[2] < surface + _PLACED:
         return np.array([0.0, 0.0, _FULL]), _OPEN
     if simulation._check_grasp(gripper=simulation.robots[0].gripper, object_geoms=held):
-        if over:
-            return np.array([*aside[:2], surface - at[2]]), _CLOSED
-        height = surface + _ABOVE - at[2]
-        return np.array([0.0, 0.0, height] if height > _ABOVE / 2 else [*aside[:2], height]), _CLOSED
+        height = surface + _above(far, _OVER) - at[2]
+        # First up, where something may stand in the way.
+        return np.array([*(aside[:2] if height < _ABOVE / 2 else (0.0, 0.0)), height]), _CLOSED
     way = rim - hand
-    if float(np.linalg.norm(way[:2])) > _NEAR:
-        return way + np.array([0.0, 0.0, _ABOVE]), _OPEN
-    way[2] -= _DEEP
-    return way, _CLOSED if abs(way[2]) < _NEAR else _OPEN
+    far = float(np.linalg.norm(way[:2]))
+    way[2] += _above(far, _AROUND) - _DEEP
+    return way, _CLOSED if far < _AROUND and abs(way[2]) < _NEAR else _OPEN
+
+
+def _above(far: float, allowed: float) -> float:
+    """How far above its goal something is held that far from it, across."""
+    return _ABOVE * min(1.0, max(0.0, (far - allowed) / _FUNNEL))
 
 
 def _position(simulation: Any, name: str) -> Floats:

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from rlinf.core.config.arguments import ArgumentParser, real, whole
+from rlinf.core.config.arguments import ArgumentParser, real, reals, whole
 from rlinf.core.errors import ConfigError
 from rlinf.core.evaluation import EpisodeResult, canonical
 from rlinf.envs.recording import Continued, LeRobotWriter, NumpyWriter, expect_new, record_expert
-from rlinf.runners import ProgressDisplay, compose_app_recipe, run_app
+from rlinf.runners import ProgressDisplay, compose_app_recipe, demonstrations_path, run_app
 from rlinf.runners.entry import INTERRUPTED
 from rlinf.runners.task_types import task_type_of
 
@@ -36,7 +35,7 @@ def main(argv: Sequence[str]) -> int:
         raise ConfigError("env", "this recipe names no environment to record in", "Set env.eval.env_type and env.eval.init_params.")
     config = cfg.env.eval
     config.init_params.check("env.eval.init_params")
-    folder = Path(args.out or _path(data)).expanduser()
+    folder = Path(args.out or demonstrations_path(data)).expanduser()
     if not args.resume:
         expect_new(folder, "--out" if args.out else "data.path")
     env = config.init_params.make(
@@ -53,35 +52,22 @@ def main(argv: Sequence[str]) -> int:
     played_in = {name: getattr(config, name) for name in ("env_type", "init_params", "max_episode_steps", "ignore_terminations")}
     settings = canonical({**asked, **played_in, "format": args.format, "videos": args.videos, "fps": args.fps})
     writer = Continued(writer, folder, settings, resume=args.resume)
-    ended, solved, steps = 0, 0, 0
+    played: list[EpisodeResult] = []
 
-    def count(episode: EpisodeResult) -> None:
-        nonlocal ended, solved, steps
-        ended, solved, steps = ended + 1, solved + bool(episode.success_once), steps + episode.episode_len
-        progress.iteration(start + ended, f"{solved} solved")
+    def report(episode: EpisodeResult) -> None:
+        played.append(episode)
+        progress.iteration(len(writer.done) + len(played), f"{sum(bool(each.success_once) for each in played)} solved")
 
-    start = len(writer.done)
     try:
-        with ProgressDisplay(args.episodes, start, "record") as progress:
-            record_expert(env, writer, episodes=args.episodes, done=writer.done, report=count, **asked)
+        with ProgressDisplay(args.episodes, len(writer.done), "record") as progress:
+            record_expert(env, writer, episodes=args.episodes, done=writer.done, report=report, **asked)
     except KeyboardInterrupt:
         kept = f"the {writer.count} episodes that had ended are in {folder}, and can be learned from; --resume goes on"
         sys.stdout.write(f"interrupted: {kept if writer.count else 'no episode had ended'}\n")
         return INTERRUPTED
-    sys.stdout.write(f"{ended} episodes of {steps} steps, {solved} of them solved; {writer.count} are in {folder}\n")
+    solved, steps = sum(bool(each.success_once) for each in played), sum(each.episode_len for each in played)
+    sys.stdout.write(f"{len(played)} episodes of {steps} steps, {solved} of them solved; {writer.count} are in {folder}\n")
     return 0
-
-
-def _path(data: Mapping[str, Any]) -> str:
-    """Where the recipe looks for its dataset."""
-    algorithm: Mapping[str, Any] = data.get("algorithm") or {}
-    sections: list[Mapping[str, Any]] = [data.get("data") or {}]
-    sections += [algorithm.get(name) or {} for name in ("demo_buffer", "co_training")]
-    path = next((section["path"] for section in sections if "path" in section), None)
-    if not isinstance(path, str):
-        problem = "this recipe names no folder for its dataset (nor algorithm.demo_buffer.path or co_training.path)"
-        raise ConfigError("data.path", problem, "Set it, or --out.")
-    return path
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -94,8 +80,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=whole(0), default=0, help="of initial states and noise (default: %(default)s)")
     parser.add_argument("--speed", type=_SPEED, default=1.0, help="multiplies the expert's actions (default: %(default)s)")
     added = "added to them, uniform in ± this; 0.4,0.4,0 gives each number of an action its own (default: %(default)s)"
-    parser.add_argument("--noise", type=_noise, default=0.0, help=added)
-    told = "the actions of the dataset: those executed, or the expert's in the states that noise led to (default: %(default)s)"
+    parser.add_argument("--noise", type=reals(0), default=0.0, help=added)
+    told = "the actions that are recorded: those executed, or the expert's without noise (default: %(default)s)"
     parser.add_argument("--labels", choices=("executed", "expert"), default="executed", help=told)
     parser.add_argument("--only-success", action="store_true", help="leave out episodes that are not solved")
     parser.add_argument("--human", action="store_true", help="a person plays, at `rlinf robot console`, and not the expert")
@@ -105,11 +91,6 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--traceback", action="store_true", help="show errors with their traceback")
     parser.add_argument("overrides", nargs="*", help="Hydra overrides: key=value")
     return parser.parse_intermixed_args(list(argv))
-
-
-def _noise(text: str) -> float | list[float]:
-    first, *others = map(real(0), text.split(","))
-    return [first, *others] if others else first
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlinf.core.config.arguments import ArgumentParser, real, whole
+from rlinf.core.config.arguments import ArgumentParser, real, reals, whole
 
 
 def _refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
@@ -51,6 +51,8 @@ def test_subcommands_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
         ("--speed=nan", "--speed: expected a finite number, found 'nan'"),
         ("--least=inf", "--least: expected a finite number, found 'inf'"),
         ("--least=x", "--least: expected a finite number, found 'x'"),
+        ("--noise=0.1,-2", "--noise: expected at least 0, found -2"),
+        ("--noise=0.1,", "--noise: expected a finite number, found ''"),
     ],
 )
 def test_a_number_out_of_its_range_is_refused_with_its_option(typed: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -58,8 +60,10 @@ def test_a_number_out_of_its_range_is_refused_with_its_option(typed: str, said: 
     parser.add_argument("--fps", type=whole(1), default=20)
     parser.add_argument("--speed", type=real(0, 1, open_low=True))
     parser.add_argument("--least", type=real())
-    found = parser.parse_args(["--fps=3", "--speed=1", "--least=-2.5"])
-    assert (found.fps, found.speed, found.least) == (3, 1.0, -2.5)
+    parser.add_argument("--noise", type=reals(0))
+    found = parser.parse_args(["--fps=3", "--speed=1", "--least=-2.5", "--noise=0.1,2"])
+    assert (found.fps, found.speed, found.least, found.noise) == (3, 1.0, -2.5, [0.1, 2.0])
+    assert parser.parse_args(["--noise=2"]).noise == 2.0
     with pytest.raises(SystemExit):
         parser.parse_args([typed])
     assert f"x: error: argument {said}\n" in capsys.readouterr().err

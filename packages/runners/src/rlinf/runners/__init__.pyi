@@ -10,6 +10,7 @@ from rlinf.runners.config.checks import check_evaluation as check_evaluation
 from rlinf.runners.config.checks import check_run as check_run
 from rlinf.runners.config.composition import compose_app_recipe as compose_app_recipe
 from rlinf.runners.config.composition import compose_recipe as compose_recipe
+from rlinf.runners.config.paths import demonstrations_path as demonstrations_path
 from rlinf.runners.embodied.actor_worker import EmbodiedFSDPActor as EmbodiedFSDPActor
 from rlinf.runners.embodied.env_worker import EnvWorker as EnvWorker
 from rlinf.runners.embodied.evaluation import EmbodiedEvalRunner as EmbodiedEvalRunner

@@ -45,6 +45,16 @@ def real(low: float = -math.inf, high: float = math.inf, *, open_low: bool = Fal
     return lambda text: _number(float, text, low, high, open_low=open_low)
 
 
+def reals(low: float = -math.inf, high: float = math.inf) -> Callable[[str], float | list[float]]:
+    """The same for one number, or for several with commas between them, which are a list."""
+
+    def read(text: str) -> float | list[float]:
+        first, *others = [_number(float, part, low, high, open_low=False) for part in text.split(",")]
+        return [first, *others] if others else first
+
+    return read
+
+
 def key_value(text: str, *, place: str, example: str) -> tuple[str, Any]:
     """A parameter of a command line and its value, JSON; what is none is a text, so that names need no quotes.
 

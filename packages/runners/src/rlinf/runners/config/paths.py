@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from rlinf.core.errors import ConfigError
+
 _KEY = re.compile(r"(.*_)?(path|dir|folder|file|root|profile)s?")
 _LOGS = "log_path"
 _WRITTEN = (_LOGS, "save_dir")
@@ -29,6 +31,22 @@ def absolute_paths(config: Mapping[str, Any]) -> dict[str, Any]:
         return os.path.abspath(path) if value and (key in _WRITTEN or os.path.exists(path)) else value
 
     return _changed(config, absolute)
+
+
+def demonstrations_path(config: Mapping[str, Any]) -> str:
+    """The folder in which a recipe looks for its demonstrations.
+
+    Raises:
+        ConfigError: it names none.
+    """
+    algorithm: Mapping[str, Any] = config.get("algorithm") or {}
+    sections: list[Mapping[str, Any]] = [config.get("data") or {}]
+    sections += [algorithm.get(name) or {} for name in ("demo_buffer", "co_training")]
+    path = next((section["path"] for section in sections if "path" in section), None)
+    if not isinstance(path, str):
+        problem = "this recipe names no folder for its dataset (nor algorithm.demo_buffer.path or co_training.path)"
+        raise ConfigError("data.path", problem, "Set it, or --out.")
+    return path
 
 
 def moved_paths(config: Mapping[str, Any], run: Path) -> dict[str, Any]:

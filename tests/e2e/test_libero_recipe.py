@@ -32,6 +32,7 @@ SHORT = (
     "actor.global_batch_size=2",
     "algorithm.update_epoch=1",
 )
+PUSHED = ("--noise=0.4,0.4,0.4,0,0,0,0", "--labels=expert")
 needs_libero = pytest.mark.skipif(
     importlib.util.find_spec("libero") is None, reason="the extra rlinf-envs[libero] is not installed"
 )
@@ -76,7 +77,7 @@ def test_the_expert_is_imitated(app: Any, tmp_path: Path) -> None:
         f"env.eval.init_params.assets={meshes}",
         "env.eval.total_num_envs=1",
     )
-    code, said = app.here("collect.py", *given, f"--out={data}", "--episodes=2")
+    code, said = app.here("collect.py", *given, f"--out={data}", "--episodes=2", *PUSHED)
     assert code == 0, said
     assert "2 of them solved" in said
     few = ("runner.max_steps=2", "runner.steps_per_iteration=3", "runner.val_check_interval=0", "env.eval.episodes=1")

@@ -59,7 +59,7 @@ def test_demonstrations_and_imitation_come_before_a_recipe(app: Any) -> None:
     """How these are made is written in it."""
     data, given = app.logs / "demonstrations", (*LOCAL, f"runner.logger.log_path={app.logs}", "env.eval.total_num_envs=2")
     imitation = ("--config-name", "metaworld_mt10_sft")
-    code, said = app.here("collect.py", *imitation, f"--out={data}", "--episodes=3", "--noise=0.5", "env.eval.total_num_envs=3")
+    code, said = app.here("collect.py", *imitation, f"--out={data}", "--episodes=3", "--noise=0.5", "--labels=expert")
     assert code == 0, said
     few = ("runner.max_steps=1", "runner.steps_per_iteration=2", "env.eval.episodes=2", "env.eval.max_episode_steps=10")
     code, said = app.here("sft.py", *imitation, *given, *few, f"data.path={data}")

@@ -6,6 +6,7 @@ One of them is a recipe of tabletop, whose simulator is swapped.
 from __future__ import annotations
 
 import importlib.util
+import json
 import runpy
 from pathlib import Path
 from typing import Any
@@ -86,3 +87,27 @@ def test_the_expert_is_imitated(app: Any, tmp_path: Path) -> None:
     assert code == 0, said
     losses = [line["train/loss"] for line in app.metrics("libero_spatial_openvla_oft_sft") if "train/loss" in line]
     assert losses[1] < losses[0]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@needs_libero
+@needs_gl
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_imitation_solves_the_task(app: Any, tmp_path: Path, seed: int) -> None:
+    """Against a control: the same policy, which has learned nothing."""
+    meshes, data = write_meshes(tmp_path), app.logs / "demonstrations"
+    imitation = ("--config-name", "libero_spatial_openvla_oft_sft", f"env.eval.init_params.assets={meshes}")
+    given = ("cluster.backend=local", f"runner.seed={seed}")
+    silent = ("env.eval.video_cfg.save_video=false", f"env.train.init_params.assets={meshes}", "env.eval.episodes=12")
+    logs = f"runner.logger.log_path={app.logs / 'control'}"
+    code, said = app.evaluate_here("--config-name", "libero_spatial_openvla_oft_ppo", logs, *given, *silent)
+    assert code == 0, said
+    (control,) = (app.logs / "control").rglob("summary.json")
+    assert json.loads(control.read_text())["eval/success_once"] <= 0.1
+    code, said = app.here("collect.py", *imitation, f"--out={data}", "--episodes=64", *PUSHED)
+    assert code == 0, said
+    code, said = app.here("sft.py", *imitation, *given, f"data.path={data}", f"runner.logger.log_path={app.logs}")
+    assert code == 0, said
+    learned = json.loads((app.logs / "libero_spatial_openvla_oft_sft/summary.json").read_text())
+    assert learned["eval/success_once"] >= 0.5

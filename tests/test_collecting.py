@@ -90,6 +90,12 @@ def test_a_collection_is_gone_on_with_as_it_was_and_no_other(tmp_path: Path) -> 
         app.main([*begin, "--resume"])
 
 
+def test_what_was_not_executed_is_no_demonstration_for_critics(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^--labels: algorithm\.demo_buffer has to hold what was executed"):
+        collecting().main(["--config-name", "tabletop_rlpd", "--labels", "expert", "--out", str(tmp_path / "demos")])
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_interrupted_collection_keeps_what_has_ended_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

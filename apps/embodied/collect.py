@@ -33,6 +33,8 @@ def main(argv: Sequence[str]) -> int:
     cfg = task_type_of(data).read(data)
     if getattr(cfg, "env", None) is None:
         raise ConfigError("env", "this recipe names no environment to record in", "Set env.eval.env_type and env.eval.init_params.")
+    if args.labels == "expert" and getattr(getattr(cfg, "algorithm", None), "demo_buffer", None):
+        raise ConfigError("--labels", "algorithm.demo_buffer has to hold what was executed", "Leave it out.")
     config = cfg.env.eval
     config.init_params.check("env.eval.init_params")
     folder = Path(args.out or demonstrations_path(data)).expanduser()

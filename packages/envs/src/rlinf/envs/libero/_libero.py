@@ -23,8 +23,7 @@ from rlinf.envs._task_pool import Pool, PooledTask, choose
 from rlinf.envs.adapters import observation_space, seeded
 from rlinf.envs.assembly import ExpertVectorEnv, assemble_filmed
 from rlinf.envs.libero._expert import expert_action
-from rlinf.envs.libero._initial_states import initial_states
-from rlinf.envs.libero.libero import assets_folder, package_folder
+from rlinf.envs.libero.libero import assets_folder, initial_states, package_folder
 from rlinf.envs.rendering.mujoco import settle_rendering
 from rlinf.envs.rendering.on_demand import ImagesOnDemand
 from rlinf.envs.robosuite._robosuite import WRIST, Cameras, forget, proprioception, quiet_import

@@ -10,12 +10,16 @@ import os
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from rlinf.core.errors import ConfigError, did_you_mean
 from rlinf.core.registry import require_modules
 from rlinf.envs.rendering.mujoco import Look, check_images
 from rlinf.envs.simulator_config import SimulatorConfig
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 _SUITES = ("libero_spatial", "libero_object", "libero_goal", "libero_10", "libero_90")
 _MESHES = ("articulated_objects", "stable_scanned_objects", "stable_hope_objects", "turbosquid_objects", "scenes")
@@ -80,8 +84,6 @@ class Libero(SimulatorConfig):
             problem = f"expected numbers of initial states, found {list(self.init_ids)}"
             raise ConfigError(f"{place}.init_ids", problem, "LIBERO ships 50 for a task, as a rule, numbered from 0.")
         if self.init_ids is not None:
-            from rlinf.envs.libero._initial_states import initial_states  # it imports torch
-
             for name in self.names:
                 initial_states(self, name, place)
         if self.obs_mode == "state" and len(self.names) > 1:
@@ -161,3 +163,19 @@ def describe_task(name: str) -> str:
     # As in KITCHEN_SCENE3_turn_on_the_stove.
     start = next((i + 1 for i, word in enumerate(words) if word.startswith("SCENE")), 0)
     return " ".join(words[start:])
+
+
+def initial_states(config: Libero, name: str, place: str = "env") -> NDArray[np.float64]:
+    """The initial states of a task, `[I, D]`: those that LIBERO ships, or of them those that the configuration names.
+
+    Raises:
+        ConfigError: it names one that there is not.
+    """
+    from rlinf.envs.libero._initial_states import read_states
+
+    shipped = read_states(package_folder() / "init_files" / config.suite / f"{name}.pruned_init")
+    wrong = [number for number in config.init_ids or () if number >= len(shipped)]
+    if wrong:
+        problem = f"the task '{name}' has no initial state {wrong[0]}"
+        raise ConfigError(f"{place}.init_ids", problem, f"They are numbered 0 to {len(shipped) - 1}.")
+    return shipped if config.init_ids is None else shipped[list(config.init_ids)]

@@ -21,7 +21,7 @@ from arm_traces import trace
 
 from rlinf.core.errors import ConfigError
 from rlinf.core.testing.env import EnvContract
-from rlinf.envs.libero.libero import Libero, describe_task, suite_tasks
+from rlinf.envs.libero.libero import Libero, describe_task, initial_states, suite_tasks
 from rlinf.envs.rendering.mujoco import can_render
 
 if importlib.util.find_spec("libero") is None:
@@ -64,7 +64,7 @@ def test_contract_with_images(assets):
 
 def test_a_shipped_initial_state_depends_on_its_number_alone(assets):
     env = make(assets, 2, obs_mode="state", settle_steps=0)
-    states = importlib.import_module("rlinf.envs.libero._libero")._initial_states(Libero(), suite_tasks("libero_spatial")[0])
+    states = initial_states(Libero(), suite_tasks("libero_spatial")[0])
     assert states.shape == (50, 92)
     observation, _ = env.reset(seed=1, options={"init_id": [3, 49]})
     assert np.array_equal(observation["states"][:, 8:], states[[3, 49]].astype(np.float32))

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import tempfile
+from contextlib import nullcontext
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ from rlinf.envs.libero._expert import expert_action
 from rlinf.envs.libero.libero import assets_folder, initial_states, package_folder
 from rlinf.envs.rendering.mujoco import settle_rendering
 from rlinf.envs.rendering.on_demand import ImagesOnDemand
+from rlinf.envs.robosuite._lite_physics import lite_physics
 from rlinf.envs.robosuite._robosuite import WRIST, Cameras, forget, proprioception, quiet_import
 
 if TYPE_CHECKING:
@@ -63,6 +65,7 @@ class _Simulation:
 
     def __init__(self, config: Libero, name: str) -> None:
         self._settle_steps = config.settle_steps
+        self._physics = lite_physics if config.lite_physics else nullcontext
         self.states = initial_states(config, name)
         file = package_folder() / "bddl_files" / config.suite / f"{name}.bddl"
         wrapper: Any = importlib.import_module("libero.libero.envs.env_wrapper")
@@ -89,8 +92,14 @@ class _Simulation:
             self.env.reset()
         observation: Info = self.env.set_init_state(self.states[number])
         for _ in range(self._settle_steps):
-            observation = self.env.step(_IDLE)[0]
+            observation, _ = self.step(_IDLE)
         return observation
+
+    def step(self, action: Any) -> tuple[Info, bool]:
+        """What is observed then, and whether the task is solved."""
+        with self._physics(self.env.sim):
+            observation, _, success, _ = self.env.step(np.asarray(action, np.float64))
+        return observation, bool(success)
 
     def frame(self, camera: str) -> NDArray[np.uint8]:
         return self._cameras.frame(camera)
@@ -131,8 +140,7 @@ class _Task(PooledTask[_Simulation]):
         return self._observe(simulation.reset(init, seed)), ({"task": number} if len(self.names) > 1 else {})
 
     def step(self, action: Any) -> tuple[Info, float, bool, bool, Info]:
-        observation, _, success, _ = self.simulation.env.step(np.asarray(action, np.float64))
-        success = bool(success)
+        observation, success = self.simulation.step(action)
         return self._observe(observation), float(success), success and self.terminates, False, {"success": success}
 
     def expert_action(self) -> NDArray[np.float32]:

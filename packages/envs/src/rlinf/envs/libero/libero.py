@@ -54,6 +54,9 @@ class Libero(SimulatorConfig):
     vision-language-action models were trained: the right way up, but a mirror image; `upright` is what one would see."""
     look: Look = "fast"
     """How MuJoCo draws; `full` is LIBERO's own, at three times the cost."""
+    lite_physics: bool = True
+    """Whether a substep computes once what robosuite 1.4 computes three times, as robosuite 1.5 has it: the same physics but for
+    rounding, in two thirds of the time. False steps as published results did."""
     settle_steps: int = 10
     """Steps with the gripper opening and nothing else, after a reset, until the objects lie still."""
     assets: str | None = None

@@ -6,6 +6,7 @@ import copy
 import importlib
 import logging
 import os
+from contextlib import nullcontext
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,6 +21,7 @@ from rlinf.envs.assembly import assemble_filmed
 from rlinf.envs.rendering._mujoco import ModelRenderer
 from rlinf.envs.rendering.mujoco import Look, gl_backend, settle_rendering
 from rlinf.envs.rendering.on_demand import ImagesOnDemand
+from rlinf.envs.robosuite._lite_physics import lite_physics
 
 if TYPE_CHECKING:
     from rlinf.envs.robosuite.robosuite import Robosuite
@@ -55,6 +57,8 @@ class _Task(gymnasium.Env[Info, Any]):
         self._config = config
         self._terminates = not ignore_terminations
         self._images = config.obs_mode == "rgb"
+        # robosuite 1.5 does it by itself, and has another `step` for it.
+        self._physics = lite_physics if config.lite_physics and _is_older() else nullcontext
         with seeded(0):
             self._env = _build(config)
             observation = self._env.reset()
@@ -75,7 +79,8 @@ class _Task(gymnasium.Env[Info, Any]):
         return self._observe(observation), {}
 
     def step(self, action: Any) -> tuple[Info, float, bool, bool, Info]:
-        observation, reward, _, _ = self._env.step(np.asarray(action, np.float64))
+        with self._physics(self._env.sim):
+            observation, reward, _, _ = self._env.step(np.asarray(action, np.float64))
         success = bool(self._env._check_success())
         return self._observe(observation), float(reward), success and self._terminates, False, {"success": success}
 
@@ -198,13 +203,19 @@ def _build(config: Robosuite) -> Any:
         horizon=_ENDLESS,
         ignore_done=True,
         hard_reset=config.rebuild,
-        **({} if suite.__version__.startswith("1.4.") else {"seed": 0}),  # its first model would be another each time
+        # Without a seed, its first model would be another each time.
+        **({} if _is_older() else {"seed": 0, "lite_physics": config.lite_physics}),
     )
+
+
+def _is_older() -> bool:
+    """Whether this is robosuite 1.4."""
+    return str(importlib.import_module("robosuite").__version__).startswith("1.4.")
 
 
 def _controller(suite: Any, config: Robosuite) -> Any:
     """What an action means, for the one arm."""
-    if suite.__version__.startswith("1.4."):
+    if _is_older():
         return suite.load_controller_config(default_controller=config.controller)
     part = suite.load_part_controller_config(default_controller=config.controller)
     factory: Any = importlib.import_module("robosuite.controllers.composite.composite_controller_factory")

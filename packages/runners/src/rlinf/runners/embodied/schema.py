@@ -63,7 +63,8 @@ class TrainEnvConfig(Wrapped):
     """Whether the environment's numbered states are used in order, one for each group and rollout epoch, and not drawn."""
     bootstrap_truncated: bool = True
     """Whether a truncated episode bootstraps from the critic's value of its final observation; set it to false if the limit
-    belongs to the task, so that being slow costs something."""
+    belongs to the task, so that being slow costs something. With rewards for success alone it must be false: a failure would be
+    worth what the critic expects, and so its values, and `rollout/returns_mean`, grow to 1 whatever succeeds."""
     wrappers: tuple[WrapperSection, ...] = field(default=(), metadata=TRAINS)
     """The wrappers of environments, the first nearest to the simulator: `[{type: latency, steps: 1}]`."""
     data_collection: DataCollectionConfig | None = field(default=None, metadata=TRAINS)

@@ -1,4 +1,4 @@
-"""What configurations say of episodes before anything is built: the step limit of a task, and which tasks there are."""
+"""What configurations say of episodes before anything is built: step limits, rewards, and which tasks there are."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import textwrap
 import gymnasium
 import pytest
 
-from rlinf.core.declarations import episode_steps_of
+from rlinf.core.declarations import episode_steps_of, success_only_of
 from rlinf.core.errors import ConfigError
 from rlinf.envs import Custom, EnvPool, Genesis, Gymnasium, Libero, ManiSkill, MetaWorld, Parallel, Robosuite, Tabletop
 from rlinf.envs.gymnasium.registrations import registered_by
@@ -61,6 +61,14 @@ def test_limits_of_simulators_that_are_not_imported():
     )
     assert [episode_steps_of(Custom(env=name)) for name in (pole, vector, "nowhere:Env")] == [0, None, None]
     assert episode_steps_of(Parallel(env="tabletop", params={"task": "slots"})) == 8
+
+
+def test_who_rewards_success_alone_says_so():
+    paying = (Libero(), Tabletop(), Robosuite(reward_mode="sparse"), ManiSkill(reward_mode="sparse"))
+    others = (Tabletop(reward_mode="progress"), Robosuite(), ManiSkill(), MetaWorld(), EnvPool(env_id="HalfCheetah-v4"))
+    assert [success_only_of(config) for config in paying] == [True] * 4
+    assert [success_only_of(config) for config in others] == [False] * 5
+    assert success_only_of(Parallel(env="tabletop", params={"task": "slots"}))
 
 
 def test_what_a_module_registers_is_read_from_its_source(module):

@@ -263,6 +263,19 @@ def test_a_step_limit_that_belongs_to_the_task_is_an_end(toy_data: dict[str, Any
         channels[1].items.clear()
 
 
+def test_a_cut_episode_is_worth_nothing_where_success_alone_is_rewarded(
+    toy_data: dict[str, Any], channels: Any, queues: Any, monkeypatch: Any
+) -> None:
+    toy_data["env"]["train"] |= {"max_episode_steps": 2}
+    simulator = type(read_embodied(toy_data).env.train.init_params)
+    monkeypatch.setattr(simulator, "success_only", True, raising=False)
+    for bootstrap, expected in ((None, False), (True, True)):
+        toy_data["env"]["train"]["bootstrap_truncated"] = bootstrap
+        _, parts = collected(toy_data, channels, queues())
+        assert any(part.truncated.any() for part in parts) == expected
+        channels[1].items.clear()
+
+
 @pytest.mark.parametrize("bad", [float("nan"), float("-inf")])
 def test_a_reward_that_is_no_number_is_refused_with_its_place(
     toy_data: dict[str, Any], channels: Any, queues: Any, bad: float

@@ -198,6 +198,16 @@ class KnowsEpisodeSteps(Protocol):
 
 
 @runtime_checkable
+class KnowsRewards(Protocol):
+    """An environment's configuration that knows before anything is built what is rewarded."""
+
+    @property
+    def success_only(self) -> bool | None:
+        """Whether success is rewarded and nothing else; None if only the simulator knows."""
+        ...
+
+
+@runtime_checkable
 class KnowsTasks(Protocol):
     """An environment's configuration that knows before anything is built which tasks `reset` can be asked for."""
 
@@ -369,6 +379,12 @@ def episode_steps_of(item: object) -> int | None:
     item = _run_by(item)
     found = item.episode_steps if isinstance(item, KnowsEpisodeSteps) else None
     return found if isinstance(found, int) else None
+
+
+def success_only_of(item: object) -> bool:
+    """Whether the environment that a configuration builds is known to reward success and nothing else."""
+    item = _run_by(item)
+    return isinstance(item, KnowsRewards) and item.success_only is True
 
 
 def _run_by(item: object) -> object:

@@ -26,6 +26,12 @@ class SimulatorConfig(ABC):
         """Steps of an episode unless told otherwise; None if only the simulator knows."""
         return self.steps or None
 
+    @property
+    def success_only(self) -> bool | None:
+        """Whether success is rewarded and nothing else, where a `reward_mode` says so."""
+        mode: str | None = getattr(self, "reward_mode", None)
+        return None if mode is None else mode == "sparse"
+
     @abstractmethod
     def check(self, place: str) -> None:
         """Refuses what would fail later; imports no simulator.

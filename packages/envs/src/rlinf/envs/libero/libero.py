@@ -118,6 +118,10 @@ class Libero(SimulatorConfig):
         return self.suite == "libero_spatial"
 
     @property
+    def success_only(self) -> bool:
+        return True
+
+    @property
     def action_size(self) -> int:
         return 7
 

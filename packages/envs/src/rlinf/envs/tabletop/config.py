@@ -61,6 +61,10 @@ class Tabletop:
         return ("states", "main_images", *wrist, "task_descriptions")
 
     @property
+    def success_only(self) -> bool:
+        return self.reward_mode == "sparse"
+
+    @property
     def action_size(self) -> int:
         return _SCENES[self.task].action_size
 

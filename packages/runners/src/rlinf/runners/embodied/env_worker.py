@@ -327,7 +327,7 @@ class EnvWorker(Worker):
             step = env_slot.step(answer.decision.action, f"iteration {iteration}, epoch {epoch}, step {t}")
         over, cut = step.terminated.max(axis=1), step.truncated.max(axis=1)
         # Without bootstrapping, a cut counts as an end of the task, after which nothing is worth anything.
-        if not self.cfg.env.train.bootstrap_truncated:
+        if not self.cfg.bootstraps_truncated:
             over, cut = step.done, np.zeros_like(cut)
         # What was executed is learned from, whoever decided it.
         decision, acted = step_decided(answer.decision, step)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, cast
 
 from rlinf.core.config import expect_range
-from rlinf.core.declarations import action_size_of, texts_of, traits_of
+from rlinf.core.declarations import action_size_of, success_only_of, texts_of, traits_of
 from rlinf.core.errors import ConfigError, refuse
 from rlinf.core.evaluation.protocol import RealTimeChunking, expect_numbers
 from rlinf.core.protocols import EnvConfig, Placement
@@ -61,10 +61,11 @@ class TrainEnvConfig(Wrapped):
     """Whether all episodes that a group begins in one rollout epoch start from the same state, and so can be compared."""
     use_ordered_reset_state_ids: bool = False
     """Whether the environment's numbered states are used in order, one for each group and rollout epoch, and not drawn."""
-    bootstrap_truncated: bool = True
+    bootstrap_truncated: bool | None = None
     """Whether a truncated episode bootstraps from the critic's value of its final observation; set it to false if the limit
-    belongs to the task, so that being slow costs something. With rewards for success alone it must be false: a failure would be
-    worth what the critic expects, and so its values, and `rollout/returns_mean`, grow to 1 whatever succeeds."""
+    belongs to the task, so that being slow costs something. Null: true, except where a policy's own actions are learned from
+    (`embodied`) and the environment is known to reward success alone, such as LIBERO: there a failure would be worth what the
+    critic expects, and so its values, and `rollout/returns_mean`, would grow to 1 whatever succeeds."""
     wrappers: tuple[WrapperSection, ...] = field(default=(), metadata=TRAINS)
     """The wrappers of environments, the first nearest to the simulator: `[{type: latency, steps: 1}]`."""
     data_collection: DataCollectionConfig | None = field(default=None, metadata=TRAINS)
@@ -255,6 +256,11 @@ class PlayedConfig(RunConfig):
         """How many iterations are played ahead of the one that is trained on."""
         return self.rollout.max_lag
 
+    @property
+    def bootstraps_truncated(self) -> bool:
+        """Whether what follows a cut episode has a value."""
+        return self.env.train.bootstrap_truncated is not False
+
     def plays(self, step: int) -> bool:
         """Whether iteration `step` collects anything; otherwise it learns from what was recorded before the run."""
         return True
@@ -345,6 +351,11 @@ class EmbodiedConfig(PlayedConfig):
     def trains_on_arrival(self) -> bool:
         """Whether the actor also trains while trajectories arrive."""
         return self.runner.use_training_pipeline
+
+    @property
+    def bootstraps_truncated(self) -> bool:
+        train = self.env.train
+        return not success_only_of(train.init_params) if train.bootstrap_truncated is None else train.bootstrap_truncated
 
     @property
     def demonstrations_per_step(self) -> int:

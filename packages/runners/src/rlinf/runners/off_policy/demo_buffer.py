@@ -66,7 +66,7 @@ class DemoBuffer:
             chunk=traits_of(cfg.actor.model.config).chunk or 1,
             n_step=cfg.algorithm.replay_buffer.n_step,
             gamma=cfg.algorithm.gamma,
-            bootstrap_truncated=cfg.env.train.bootstrap_truncated,
+            bootstrap_truncated=cfg.bootstraps_truncated,
             place=PLACE,
             name=source.name,
         )

@@ -62,7 +62,7 @@ class Libero(SimulatorConfig):
     assets: str | None = None
     """The folder of the meshes; None: the one that hf-libero itself would use, `assets` beside its code or in ~/.cache/libero."""
     max_idle: int = 1
-    """How many simulations of unused tasks are kept; each has 1.4 to 1.8 GB and takes 5 to 15 s to build."""
+    """How many simulations of unused tasks are kept; each has 0.25 GB or more and takes a second or more to build."""
 
     @property
     def observed(self) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from arm_traces import trace
+from arm_traces import expect_lite_physics, trace
 
 from rlinf.core.errors import ConfigError
 from rlinf.core.testing.env import EnvContract
@@ -84,22 +84,8 @@ def test_a_reset_forgets_the_contacts_of_earlier_episodes(assets, used):
 
 
 def test_lite_physics_is_the_same_physics_without_its_repetitions(assets, monkeypatch):
-    kind = importlib.import_module("robosuite.utils.binding_utils").MjSim
-    forward, forwards = kind.forward, []
-    monkeypatch.setattr(kind, "forward", lambda simulation: (forwards.append(1), forward(simulation))[1])
-    moves = np.random.default_rng(0).uniform(-0.8, 0.8, (12, 1, 7)).astype(np.float32)
-    seen, calls = [], []
-    for lite in (False, True):
-        env = make(assets, obs_mode="state", settle_steps=0, limit=50, lite_physics=lite)
-        env.reset(seed=1, options={"init_id": 0})
-        forwards.clear()
-        seen.append(np.stack([env.step(move)[0]["states"] for move in moves]))
-        calls.append(len(forwards))
-        env.close()
-    # 25 substeps, each of which calls it before the controller and once more in it, if the state is new to that.
-    assert calls == [12 * 50 - 1, 0]
-    assert not np.array_equal(seen[0][0], seen[0][-1])
-    np.testing.assert_allclose(seen[1], seen[0], atol=1e-4)
+    full, lite = (make(assets, obs_mode="state", settle_steps=0, limit=50, lite_physics=value) for value in (False, True))
+    expect_lite_physics(full, lite, monkeypatch)
 
 
 def test_the_goal_is_seen(assets, used):

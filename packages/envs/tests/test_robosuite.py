@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from arm_traces import trace
+from arm_traces import expect_lite_physics, trace
 
 from rlinf.core.errors import ConfigError
 from rlinf.core.testing.env import EnvContract
@@ -47,6 +47,11 @@ def test_environments_compile_one_model_and_each_has_its_own():
     one.opt.gravity[2] = 0
     assert other.opt.gravity[2] == pytest.approx(-9.81)
     assert make(rebuild=False).unwrapped.envs[0]._env.sim.model._model.opt.gravity[2] == pytest.approx(-9.81)
+
+
+def test_lite_physics_is_the_same_physics_without_its_repetitions(monkeypatch):
+    full, lite = (make(limit=50, rebuild=False, lite_physics=value) for value in (False, True))
+    expect_lite_physics(full, lite, monkeypatch)
 
 
 def test_success_ends_an_episode_and_pays():

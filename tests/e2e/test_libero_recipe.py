@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import runpy
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,8 @@ def test_the_expert_is_imitated(app: Any, tmp_path: Path) -> None:
     )
     code, said = app.here("collect.py", *given, f"--out={data}", "--episodes=2", *PUSHED)
     assert code == 0, said
-    assert "2 of them solved" in said
+    # Pushed, the expert fails in some initial states.
+    assert re.search(r"2 episodes of \d+ steps, [12] of them solved", said), said
     few = ("runner.max_steps=2", "runner.steps_per_iteration=3", "runner.val_check_interval=0", "env.eval.episodes=1")
     where = (f"data.path={data}", f"runner.logger.log_path={app.logs}", "cluster.backend=local")
     code, said = app.here("sft.py", *given, *few, *where, "env.eval.max_episode_steps=16")

@@ -19,7 +19,7 @@ pytest.importorskip("imageio_ffmpeg", reason="the extra rlinf-envs[video] is not
 
 def camera(shot):
     """A grey that tells the step."""
-    return np.full((64, 96, 3), 40 + 20 * len(shot.rewards), np.uint8)
+    return np.full((64, 160, 3), 40 + 20 * len(shot.rewards), np.uint8)
 
 
 def zeros(count):
@@ -39,7 +39,7 @@ def test_a_video_of_one_episode(counters, tmp_path):
         assert not path.exists()
         env.step(zeros(1))
     frames = iio.imread(path)
-    assert frames.shape[1:] == (64 + 28, 96, 3)
+    assert frames.shape[1:] == (64 + 28, 160, 3)
     seen = levels(path)
     assert len(seen) == 4 + 15, "a frame for each state, and the last one held"
     assert np.allclose(seen[:4], [40, 60, 80, 100], atol=6)
@@ -57,8 +57,8 @@ def test_a_tile_stands_still_after_its_end_and_a_partial_reset_goes_on(counters,
         assert not path.exists()
         done = env.step(zeros(2))[2]
     frames = iio.imread(path)
-    assert frames.shape[2] == 2 * 96
-    left, right = ([int(f[20:40, x : x + 40].mean()) for f in frames[:5]] for x in (20, 116))
+    assert frames.shape[2] == 2 * 160
+    left, right = ([int(f[20:40, x : x + 40].mean()) for f in frames[:5]] for x in (20, 180))
     assert np.allclose(left, [40, 60, 60, 60, 60], atol=6)
     assert np.allclose(right, [40, 60, 80, 100, 120], atol=6)
 
@@ -79,12 +79,21 @@ def test_as_many_tiles_as_asked_for(counters, tmp_path, tiles, rows, columns):
     path = tmp_path / "tiles.mp4"
     env.reset(seed=1, options={"record": path} | ({"tiles": tiles} if tiles else {}))
     env.step(zeros(6))
-    assert iio.imread(path).shape[1:3] == (rows * (64 + 28), columns * 96)
+    assert iio.imread(path).shape[1:3] == (rows * (64 + 28), columns * 160)
 
 
 def test_no_tiles_at_all_is_an_error(counters, tmp_path):
     with pytest.raises(ConfigError, match="'tiles' must be at least 1"):
         counters(1, camera=camera).reset(seed=1, options={"record": tmp_path / "x.mp4", "tiles": 0})
+
+
+def test_a_small_frame_is_enlarged_until_its_words_have_room(counters, tmp_path):
+    env = counters(1, camera=lambda shot: np.pad(np.full((32, 32, 3), 200, np.uint8), ((0, 0), (32, 0), (0, 0))))
+    env.reset(seed=1, options={"record": tmp_path / "small.mp4"})
+    env.step(zeros(1))
+    frame = iio.imread(tmp_path / "small.mp4")[0]
+    assert frame.shape == (3 * 32 + 28, 3 * 64, 3)
+    assert frame[20:80, 10:86].mean() < 15 < 185 < frame[20:80, 106:182].mean()
 
 
 def test_captions():
@@ -112,7 +121,7 @@ def test_a_chunk_is_filmed_step_by_step(counter, tmp_path):
     path = tmp_path / "chunk.mp4"
     env.reset(seed=[1, 2], options={"record": path})
     chunk_step(env, np.zeros((2, 5, 2), np.float32))
-    left, right = ([int(f[20:40, x : x + 40].mean()) for f in iio.imread(path)[:4]] for x in (20, 116))
+    left, right = ([int(f[20:40, x : x + 40].mean()) for f in iio.imread(path)[:4]] for x in (20, 180))
     assert np.allclose(left, [40, 60, 60, 60], atol=6)
     assert np.allclose(right, [40, 60, 80, 100], atol=6)
     assert [len(s) for s in env._rewards] == [1, 3]

@@ -21,6 +21,7 @@ _LINE_HEIGHT, _SECOND_LINE = 28, 18
 _PAPER, _INK, _MUTED, _GREEN, _LINE = (255, 255, 255), (58, 60, 66), (110, 113, 120), (34, 128, 70), (222, 222, 218)
 _HOLD_S = 0.75
 _SIZES = (13, 11, 9)
+_NARROWEST = 160
 _LONGEST_REASON = 400
 
 Caption = tuple[str, str, str, str]
@@ -88,11 +89,13 @@ class VideoFile:
 def captioned(frame: NDArray[np.uint8], caption: Caption) -> NDArray[np.uint8]:
     """The frame `[H, W, 3]` above a bar with step, reward and outcome, and the task where there is one.
 
-    The rewards are left out where the frame is too narrow for them, below about 160 pixels.
+    A frame of less than 160 pixels is enlarged by a whole number n, so that the words have room; n is 1 for others.
 
     Returns:
-        `[H + 28, W, 3]`, or `[H + 46, W, 3]` with a task.
+        `[n · H + 28, n · W, 3]`, or `[n · H + 46, n · W, 3]` with a task.
     """
+    times = math.ceil(_NARROWEST / frame.shape[1])
+    frame = frame.repeat(times, axis=0).repeat(times, axis=1)
     height, width = frame.shape[:2]
     *line, task = caption
     image = Image.new("RGB", (width, height + _LINE_HEIGHT + (_SECOND_LINE if task else 0)), _PAPER)
@@ -102,7 +105,8 @@ def captioned(frame: NDArray[np.uint8], caption: Caption) -> NDArray[np.uint8]:
     font = _fitting(draw, "  ".join(line), width)
     draw.text((10, middle), line[0], fill=_INK, font=font, anchor="lm")
     if draw.textlength("  ".join(line), font=font) <= width - 20:
-        draw.text((width / 2, middle), line[1], fill=_MUTED, font=font, anchor="mm")
+        left, worth = (draw.textlength(text, font=font) for text in (f"{line[0]}  ", line[1]))
+        draw.text((max(10 + left, (width - worth) / 2), middle), line[1], fill=_MUTED, font=font, anchor="lm")
     draw.text((width - 10, middle), line[2], fill=_GREEN, font=font, anchor="rm")
     if task:
         draw.text((10, middle + _SECOND_LINE), task, fill=_INK, font=_fitting(draw, task, width), anchor="lm")

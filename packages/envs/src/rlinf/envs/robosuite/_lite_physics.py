@@ -14,7 +14,7 @@ def lite_physics(simulation: Any) -> Generator[None]:
 
     robosuite 1.4 calls `forward` before the controller, `forward` once more in it, and `step`, which is a `forward` again. The
     first half of a step is all that the controller reads; the second half follows when the torques are there. What changes is the
-    number of times that MuJoCo's solver starts, and so a rounding: some 1e-6 of a coordinate in sixty control steps.
+    number of times that MuJoCo's solver starts, and so a rounding: at most 6e-5 of a coordinate in sixty control steps.
 
     Args:
         simulation: the `sim` of a robosuite environment.

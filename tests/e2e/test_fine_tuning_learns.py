@@ -12,7 +12,12 @@ MEASURED_WITH = {"metaworld_mt10_ppo": ("cluster.component_placement.env='0'",)}
 """Where the documented numbers are of one env worker."""
 RUNS = [
     ("tabletop_openvla_oft_sft", "tabletop_openvla_oft_ppo", ("--episodes=24",), 0.12),
+    ("tabletop_openvla_oft_sft", "tabletop_openvla_oft_grpo", ("--episodes=24",), 0.15),
+    ("tabletop_openvla_sft", "tabletop_openvla_ppo", ("--episodes=400", "--speed=0.45", "--noise=0.3"), 0.3),
     ("tabletop_pi0_sft", "tabletop_pi0_ppo", ("--episodes=400", "--speed=0.5", "--noise=0.3"), 0.15),
+    ("tabletop_pi05_sft", "tabletop_pi05_ppo", ("--episodes=400", "--speed=0.5", "--noise=0.3"), 0.15),
+    ("tabletop_flow_sft", "tabletop_flow_ppo", ("--episodes=300", "--noise=0.3"), 0.4),
+    ("tabletop_gr00t_sft", "tabletop_gr00t_ppo", ("--episodes=300", "--noise=0.3"), 0.08),
     ("tabletop_flow_sft", "tabletop_flow_fpo", ("--episodes=300", "--noise=0.3"), 0.35),
     ("metaworld_mt10_sft", "metaworld_mt10_ppo", ("--episodes=30", "--noise=0.5", "--labels=expert"), 0.08),
 ]

@@ -16,6 +16,7 @@ LEARNED = [
     ("cartpole_ppo", "eval/return", 150.0, 475.0),
     ("halfcheetah_ppo", "eval/return", 100.0, 800.0),
     ("maniskill_reinforce_pp_mlp", "eval/success_once", 0.1, 0.75),
+    ("tabletop_cnn_ppo", "eval/success_once", 0.1, 0.85),
     pytest.param(
         *("genesis_reach_ppo", "eval/success_once", 0.2, 0.95), marks=pytest.mark.skipif(find_spec("genesis") is None, reason=ALONE)
     ),
@@ -67,7 +68,7 @@ def test_groups_improve_what_a_critic_has_begun(app: Any, seed: int) -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize(("recipe", "metric", "untrained", "trained"), LEARNED)
-def test_a_recipe_on_states_learns(app: Any, recipe: str, metric: str, untrained: float, trained: float, seed: int) -> None:
+def test_a_recipe_learns_from_scratch(app: Any, recipe: str, metric: str, untrained: float, trained: float, seed: int) -> None:
     """Against a control: the same recipe, evaluated before it has learned anything."""
     given = (*ONE_PROCESS, SILENT, f"runner.seed={seed}")
     logs = f"runner.logger.log_path={app.logs / 'control'}"
